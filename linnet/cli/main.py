@@ -1,0 +1,57 @@
+"""`linnet`: finds the sub-command, loads only that one, and turns a user's mistake into one sentence.
+
+Sub-commands are given as strings with their help beside them, so `linnet --help` imports neither torch nor them.
+Exit status: 0 done, 2 a mistake in what was asked (one sentence on stderr), 1 anything else (a traceback).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from .. import __version__
+
+HELP = """\
+Exact, fast linear attention on CPU.
+
+Start with `linnet doctor`: what is installed, whether the native kernels are
+in use, and which form and back end would run for typical shapes.
+
+Commands to try first
+
+    linnet doctor              versions, processor, native kernels, choices
+    linnet doctor --json       the same for a program, or for a bug report
+    linnet bench ops --quick   our op beside scaled_dot_product_attention
+    linnet bench ops --help    lengths, threads, JSON, plot
+
+LINNET_DEBUG=1 shows the traceback behind a one-sentence error.
+"""
+
+app = App(name="linnet", help=HELP, help_format="plaintext", version=__version__)
+app.command("linnet.cli.doctor:doctor", name="doctor", help="What is installed, which back ends run, and why.")
+
+bench = App(name="bench", help="Measure on this machine, beside what you would use instead.")
+bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")
+app.command(bench)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command line; leaves with the exit status above."""
+    try:
+        app(argv, exit_on_error=False)
+    except CycloptsError:
+        sys.exit(2)  # already printed
+    except BrokenPipeError:  # the reader left, as `| head` does; nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+    except (ValueError, FileNotFoundError) as error:  # StateError and BackendError are ValueErrors
+        if os.environ.get("LINNET_DEBUG"):
+            raise
+        print(f"linnet: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+// The exported functions: check what can be checked, pick the widest instruction set, run.
+//
+// Nothing here trusts its caller with memory: sizes must be non-negative, packed starts must rise from 0 to T.
+#include "linnet.h"
+
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+extern "C" const linnet_table linnet_table_base;
+#ifdef LINNET_HAVE_AVX2
+extern "C" const linnet_table linnet_table_avx2;
+#endif
+#ifdef LINNET_HAVE_AVX512
+extern "C" const linnet_table linnet_table_avx512;
+#endif
+
+static const linnet_table *chosen = nullptr;
+
+// The tables this processor can run, widest first; returns how many.
+static int available(const linnet_table **tables) {
+  int n = 0;
+#ifdef LINNET_HAVE_AVX512
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
+    tables[n++] = &linnet_table_avx512;
+#endif
+#ifdef LINNET_HAVE_AVX2
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) tables[n++] = &linnet_table_avx2;
+#endif
+  tables[n++] = &linnet_table_base;
+  return n;
+}
+
+static const linnet_table *table() {
+  if (!chosen) {
+    const linnet_table *tables[3];
+    available(tables);
+    chosen = tables[0];
+  }
+  return chosen;
+}
+
+// Large outputs are fresh memory: ask for 2 MiB pages before the first write, or page faults cost as much as the kernel.
+static void expect_writes(void *p, int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  const uintptr_t page = (uintptr_t)2 << 20;
+  if (!p || bytes < (int64_t)(2 * page)) return;
+  const uintptr_t first = ((uintptr_t)p + page - 1) & ~(page - 1), last = ((uintptr_t)p + bytes) & ~(page - 1);
+  if (first < last) madvise((void *)first, last - first, MADV_HUGEPAGE);
+#else
+  (void)p, (void)bytes;
+#endif
+}
+
+static int check(const linnet_call *c) {
+  const int64_t sizes[] = {c->S, c->B, c->Tq, c->Tk, c->H};
+  for (int64_t n : sizes)
+    if (n < 0) return LINNET_BAD_ARGUMENT;
+  if (c->D < 1 || c->V < 1 || c->F < 1 || c->kind < 0 || c->kind > 5 || c->threads < 1) return LINNET_BAD_ARGUMENT;
+  int64_t F = c->D;
+  if (c->kind == 5) F = (c->c0 > 0) + (c->c1 > 0) * c->D + (c->c2 > 0) * (c->D * (c->D + 1) / 2);
+  if (c->F != F || (c->causal && c->Tq != c->Tk)) return LINNET_BAD_ARGUMENT;
+  if (!c->cu) return c->S == c->B ? LINNET_OK : LINNET_BAD_ARGUMENT;
+  if (c->B != 1 || c->Tq != c->Tk || c->cu[0] != 0 || c->cu[c->S] != c->Tq) return LINNET_BAD_CU;
+  for (int64_t i = 0; i < c->S; ++i)
+    if (c->cu[i] > c->cu[i + 1]) return LINNET_BAD_CU;
+  return LINNET_OK;
+}
+
+EXPORT int linnet_abi_version(void) { return LINNET_ABI; }
+
+EXPORT int linnet_call_size(void) { return (int)sizeof(linnet_call); }
+
+EXPORT const char *linnet_isa(void) { return table()->isa; }
+
+// Comma-separated names of the instruction sets that could run here, widest first.
+EXPORT const char *linnet_isas(void) {
+  static char names[64];
+  const linnet_table *tables[3];
+  const int n = available(tables);
+  names[0] = 0;
+  for (int i = 0; i < n; ++i) {
+    if (i) strcat(names, ",");
+    strcat(names, tables[i]->isa);
+  }
+  return names;
+}
+
+// Runs another instruction set from now on (for tests and benchmarks); 0 when this processor has it.
+EXPORT int linnet_use_isa(const char *isa) {
+  const linnet_table *tables[3];
+  const int n = available(tables);
+  for (int i = 0; i < n; ++i)
+    if (!strcmp(tables[i]->isa, isa)) {
+      chosen = tables[i];
+      return LINNET_OK;
+    }
+  return LINNET_BAD_ARGUMENT;
+}
+
+EXPORT int linnet_openmp(void) {
+#ifdef _OPENMP
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+EXPORT int linnet_forward(const linnet_call *c) {
+  const int status = check(c);
+  if (status) return status;
+  expect_writes(c->out, c->B * c->Tq * c->H * c->V * 4);
+  return table()->forward(c);
+}
+
+EXPORT int linnet_backward(const linnet_call *c) {
+  const int status = check(c);
+  if (status) return status;
+  expect_writes(c->dq, c->B * c->Tq * c->H * c->D * 4);
+  expect_writes(c->dk, c->B * c->Tk * c->H * c->D * 4);
+  expect_writes(c->dv, c->B * c->Tk * c->H * c->V * 4);
+  return table()->backward(c);
+}
+
+EXPORT int linnet_step(const linnet_call *c) {
+  const int status = check(c);
+  if (status) return status;
+  if (c->Tq != 1 || c->Tk != 1 || c->cu || c->mask || !c->s_out || !c->z_out) return LINNET_BAD_ARGUMENT;
+  return table()->step(c);
+}

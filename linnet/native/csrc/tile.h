@@ -1,0 +1,180 @@
+// The register tiles all products are made of: 16 rows, cut so that the accumulators fill the register file.
+//
+//   mac:   c[i][:] += sum_k a(i, k) b(k, :)      a(i, k) = a[i*SAI + k*SAK] (broadcast),  b(k, :) = b[k*SBK ...]
+//
+// Every stride inside the scratch memory is a compile-time constant. Each tile is a function of its own that is never
+// inlined: with more in sight gcc keeps the accumulators in memory and loses a third of the speed.
+#pragma once
+#include "simd.h"
+
+namespace {
+
+template <int MR, int NV, int SAI, int SAK, int SBK, int FROM = 0, int TO = MR>
+INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  // rows [FROM, TO) of the tile
+  UNROLL(4) for (int64_t k = 0; k < K; ++k) {
+    vf bv[NV];
+    UNROLL(4) for (int n = 0; n < NV; ++n) bv[n] = load(b + k * SBK + n * VL);
+    UNROLL(16) for (int i = FROM; i < TO; ++i) {
+      const float ai = a[i * SAI + k * SAK];
+      UNROLL(4) for (int n = 0; n < NV; ++n) c[i][n] += ai * bv[n];
+    }
+  }
+}
+
+// The rows of the next chunk, brought into the second-level cache a few lines at a time between tiles: all at once they
+// would take every line buffer the loads of this chunk need. One unit of work is the multiply-adds of an update tile.
+struct Ahead {
+  static constexpr int MOST = 6;
+  const float *row[MOST];
+  int64_t stride[MOST], lines[MOST];
+  int tensors = 0, at = 0;
+  int64_t line = 0, left = 0, per_unit = 0;
+  int i = 0;
+
+  void add(const float *p, int64_t step, int64_t width) {
+    row[tensors] = p;
+    stride[tensors] = step;
+    lines[tensors] = (width + 15) / 16;
+    left += lines[tensors++] * C;
+  }
+
+  inline __attribute__((always_inline)) void fetch(int64_t units) {
+    int64_t n = units * per_unit;
+    n = n < left ? n : left;
+    left -= n;
+    for (; n > 0; --n) {
+      __builtin_prefetch(row[at] + line * 16, 0, 2);
+      if (++line < lines[at]) continue;
+      line = 0;
+      row[at] += stride[at];
+      if (++i < C) continue;
+      i = 0;
+      ++at;
+    }
+  }
+};
+
+// CALL(rows of the tile, first row) until all 16 rows are done; TILES of them.
+#if defined(__AVX512F__)
+constexpr int TILES = 1;
+#define ROWS16(CALL) { CALL(16, 0); }
+#elif defined(__AVX2__)
+constexpr int TILES = 3;
+#define ROWS16(CALL) { CALL(6, 0); CALL(6, 6); CALL(4, 12); }
+#else
+constexpr int TILES = 8;
+#define ROWS16(CALL) { CALL(2, 0); CALL(2, 2); CALL(2, 4); CALL(2, 6); CALL(2, 8); CALL(2, 10); CALL(2, 12); CALL(2, 14); }
+#endif
+
+// ---- out[16][16] = sum_k a(i, k) b[k][0..15]: scores of 16 x 16 tokens, over nb blocks of 16 steps.
+template <int MR, int SAI, int SAK>
+NOINLINE void score_tile(float *out, const float *a, const float *b, int64_t nb) {
+  vf c[MR][NT] = {};
+  for (int64_t blk = 0; blk < nb; ++blk) mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, b + blk * 256, 16);
+  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) store(out + i * 16 + n * VL, c[i][n]);
+}
+
+template <int SAI, int SAK>
+INLINE void scores(float *out, const float *a, const float *b, int64_t nb) {
+#define CALL(MR, r) score_tile<MR, SAI, SAK>(out + (r)*16, a + (r)*SAI, b, nb)
+  ROWS16(CALL)
+#undef CALL
+}
+
+// ---- out rows = factor_i * ( sum_k A[i][k] w[k][:] + sum_f a(i, f) S[f][:] ), 16 columns.
+struct RowsOut {
+  float *p;          // row 0 of the output, these columns
+  int64_t stride;    // floats between rows
+  int64_t rows;      // how many of the 16 rows exist
+  int64_t width;     // how many of the 16 columns exist
+  bool nontemporal;  // whole, aligned rows only
+};
+
+template <int MR>
+INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *factor) {
+  UNROLL(16) for (int i = 0; i < MR; ++i) {
+    if (row + i >= o.rows) return;
+    float *p = o.p + (row + i) * o.stride;
+    UNROLL(4) for (int n = 0; n < NT; ++n) {
+      const vf x = factor ? c[i][n] * factor[row + i] : c[i][n];
+      if (o.nontemporal) {
+        stream(p + n * VL, x);
+      } else if ((n + 1) * VL <= o.width) {
+        store(p + n * VL, x);
+      } else if (n * VL < o.width) {
+        float buf[VL];
+        store(buf, x);
+        memcpy(p + n * VL, buf, (o.width - n * VL) * sizeof(float));
+      }
+    }
+  }
+}
+
+// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what none of its rows sees.
+template <int MR, int SAI, int SAK>
+NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a, const float *S,
+                        int64_t nb, const float *factor) {
+  vf c[MR][NT] = {};
+  if (MR == 16) {
+    const int first = causal < 0 ? 8 : 0;  // the half that all rows see
+    if (causal) mac<MR, NT, 16, 1, 16>(c, A + first, w + first * 16, 8);
+    if (causal > 0) mac<MR, NT, 16, 1, 16, MR / 2, MR>(c, A + 8, w + 8 * 16, 8);
+    if (causal < 0) mac<MR, NT, 16, 1, 16, 0, MR / 2>(c, A, w, 8);
+  } else if (causal) {
+    const int k0 = causal < 0 ? row : 0, k1 = causal > 0 ? row + MR : 16;
+    mac<MR, NT, 16, 1, 16>(c, A + k0, w + k0 * 16, k1 - k0);
+  }
+  for (int64_t blk = 0; blk < nb; ++blk) mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, S + blk * 256, 16);
+  write_rows<MR>(*o, row, c, factor);
+}
+
+template <int SAI, int SAK>
+INLINE void read(const RowsOut &o, int causal, const float *A, const float *w, const float *a, const float *S, int64_t nb,
+                 const float *factor, Ahead &ahead) {
+#define CALL(MR, r)  \
+  ahead.fetch(nb);   \
+  read_tile<MR, SAI, SAK>(&o, r, causal, A + (r)*16, w, a + (r)*SAI, S, nb, factor)
+  ROWS16(CALL)
+#undef CALL
+}
+
+// ---- S[f][:] += sum_j a(f, j) w[j][:], 16 features x 16 columns. Sums of 16 tokens are rounded into S once.
+template <int MR, int SAI, int SAK>
+NOINLINE void update_tile(float *S, const float *a, const float *w) {
+  vf c[MR][NT] = {};
+  mac<MR, NT, SAI, SAK, 16>(c, a, w, C);
+  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
+    float *p = S + i * 16 + n * VL;
+    store(p, load(p) + c[i][n]);
+  }
+}
+
+template <int SAI, int SAK>
+INLINE void update(float *S, const float *a, const float *w, Ahead &ahead) {
+#define CALL(MR, r) ahead.fetch(1); update_tile<MR, SAI, SAK>(S + (r)*16, a + (r)*SAI, w)
+  ROWS16(CALL)
+#undef CALL
+}
+
+// ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as columns.
+template <int MR>
+NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
+                        const float *h, const float *a, const float *W) {
+  vf c[MR][NT];
+  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) c[i][n] = z[i] * load(h + n * VL);
+  for (int64_t p = 0; p < panels; ++p) mac<MR, NT, 16, 1, 16>(c, S + p * panel_step, xT + p * 256, 16);
+  if (a) mac<MR, NT, 16, 1, 16>(c, a, W, C);
+  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) store(d + i * 16 + n * VL, c[i][n]);
+}
+
+// d, S, z, a: the 16 rows of one block; S in panels panel_step apart; a may be null.
+INLINE void grads(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
+                  const float *h, const float *a, const float *W, Ahead &ahead) {
+#define CALL(MR, r)        \
+  ahead.fetch(panels + 1); \
+  grad_tile<MR>(d + (r)*16, S + (r)*16, panel_step, panels, xT, z + (r), h, a ? a + (r)*16 : nullptr, W)
+  ROWS16(CALL)
+#undef CALL
+}
+
+}  // namespace

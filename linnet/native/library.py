@@ -1,0 +1,80 @@
+"""Finds and loads the compiled kernels with ctypes, and keeps the reason when it cannot.
+
+The library is a plain C ABI (csrc/linnet.h): every call takes one packed struct and returns a status. It is looked for
+next to this file, or where LINNET_LIBRARY says. Without it linnet runs on plain torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+ABI = 1
+CALL = struct.Struct("19q8q16q4q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
+STATUS = {1: "an argument out of range", 2: "no memory for its scratch space", 3: "cu_seqlens that do not rise from 0 to T"}
+
+
+def default_path() -> Path:
+    return Path(os.environ.get("LINNET_LIBRARY") or Path(__file__).with_name("_linnet.so"))
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[ctypes.CDLL | None, str | None]:
+    path = default_path()
+    if not path.is_file():
+        return None, f"no compiled library at {path.name}: install a C++ compiler and run `pip install -e .` again"
+    try:
+        lib = ctypes.CDLL(str(path))
+        abi, size = int(lib.linnet_abi_version()), int(lib.linnet_call_size())
+    except (OSError, AttributeError) as error:
+        return None, f"{path.name} cannot be loaded ({error}): run `pip install -e .` again"
+    if abi != ABI or size != CALL.size:
+        return None, f"{path.name} has ABI {abi} and this package wants {ABI}: run `pip install -e .` again"
+    lib.linnet_isa.restype = lib.linnet_isas.restype = ctypes.c_char_p
+    lib.linnet_use_isa.argtypes = [ctypes.c_char_p]
+    for name in ("linnet_forward", "linnet_backward", "linnet_step"):
+        getattr(lib, name).argtypes = [ctypes.c_char_p]
+    return lib, None
+
+
+def library() -> ctypes.CDLL | None:
+    """The loaded library, or None; `reason()` says why."""
+    return _load()[0]
+
+
+def reason() -> str | None:
+    """Why the library is not there; None when it is."""
+    return _load()[1]
+
+
+def use_isa(isa: str) -> None:
+    """Run another instruction set of the library from now on: for tests and benchmarks."""
+    lib = library()
+    if lib is None or lib.linnet_use_isa(isa.encode()) != 0:
+        raise ValueError(f"instruction set {isa!r} cannot run here; available: {', '.join(info()['isas']) or 'none'}")
+
+
+def info() -> dict[str, Any]:
+    """What is loaded, for `linnet doctor`."""
+    lib = library()
+    found: dict[str, Any] = {
+        "loaded": lib is not None,
+        "reason": reason(),
+        "path": str(default_path()),
+        "abi_version": None,
+        "isa": None,
+        "isas": [],
+        "openmp": None,
+        "threads": None,
+    }
+    if lib is not None:
+        import torch
+
+        found |= {"abi_version": lib.linnet_abi_version(), "isa": lib.linnet_isa().decode()}
+        found |= {"isas": lib.linnet_isas().decode().split(","), "openmp": bool(lib.linnet_openmp())}
+        found["threads"] = torch.get_num_threads() if found["openmp"] else 1
+    return found

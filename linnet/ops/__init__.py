@@ -1,0 +1,22 @@
+"""Sequence mixers as pure functions: (inputs, state) -> (out, state), no parameters and no modules.
+
+    linear_attention            kernel attention, constant state; parallel, chunked and recurrent form
+    softmax_attention           the quadratic baseline, with a growing KV cache
+    sliding_window_attention    softmax over the last tokens only, constant state
+
+Each takes q, k, v [B,T,H,.] and an initial state, and hands back the state after the last token when asked.
+"""
+
+from __future__ import annotations
+
+from .dispatch import Decision as Decision
+from .dispatch import explain_dispatch as explain_dispatch
+from .linear_attention import linear_attention as linear_attention
+from .linear_attention import linear_attention_step as linear_attention_step
+from .sliding_window import sliding_window_attention as sliding_window_attention
+from .softmax import softmax_attention as softmax_attention
+from .state import KVState as KVState
+from .state import State as State
+from .state import WindowState as WindowState
+from .state import load_states as load_states
+from .state import save_states as save_states

@@ -1,0 +1,16 @@
+"""Every test runs on one torch thread, and memory that torch hands out unwritten is full of NaN.
+
+An output that a kernel forgot to write then fails its comparison, instead of passing on a lucky zero.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def pytest_configure() -> None:
+    torch.set_num_threads(1)
+    # "warn" turns deterministic mode on, and with it the NaN filling; unlike use_deterministic_algorithms it does not
+    # import torch's compiler. Operations without a deterministic version warn, and warnings are errors here.
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.set_deterministic_debug_mode("warn")

@@ -1,0 +1,218 @@
+"""The package as a whole: its public names, what importing it costs, who may import whom, and what files may say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+import linnet
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "linnet"
+
+PUBLIC = {
+    "BackendError",
+    "KVState",
+    "State",
+    "StateError",
+    "WindowState",
+    "__version__",
+    "explain_dispatch",
+    "feature_maps",
+    "linear_attention",
+    "linear_attention_step",
+    "load_states",
+    "save_states",
+    "sliding_window_attention",
+    "softmax_attention",
+}
+
+# folder -> folders of linnet it may import beside itself and `errors`; None is any, and nothing imports `cli`.
+MAY_IMPORT: dict[str, set[str] | None] = {
+    "feature_maps": set(),
+    "native": set(),
+    "ops": {"feature_maps", "native"},
+    "layers": {"feature_maps", "ops"},
+    "models": {"layers"},
+    "data": set(),
+    "tasks": set(),
+    "train": {"models"},
+    "generate": {"models"},
+    "serve": {"models", "generate"},
+    "icl": {"models", "tasks"},
+    "hf": {"models", "generate"},
+    "experiments": {"tasks", "data", "models", "train", "icl"},
+    "reports": {"experiments"},
+    "cli": None,
+}
+TOP_LEVEL = {"__init__": {"errors", "feature_maps", "ops"}, "errors": set()}
+TORCH_ONLY = {"feature_maps", "native"}  # beside the standard library
+# Packages with a home: the only folders that may import them. Others than torch, numpy, safetensors have one.
+HOMES = {
+    "cyclopts": {"cli"},
+    "rich": {"cli"},
+    "matplotlib": {"cli", "reports"},
+    "fast_transformers": {"cli"},
+    "fla": {"cli"},
+    "transformers": {"hf"},
+    "tokenizers": {"data"},
+    "ray": {"experiments"},
+    "fastapi": {"serve"},
+    "uvicorn": {"serve"},
+    "sklearn": {"icl"},
+}
+CORE = {"torch", "numpy", "safetensors"}
+LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the function that needs them
+
+# What must not come along with the torch-side API; `import torch` alone brings none of them.
+HEAVY = "transformers matplotlib sklearn scipy pandas sympy torch._dynamo torch._inductor torch.onnx ray cyclopts rich"
+
+MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:home|root|Users|work|mnt)/\w")
+TEXT = {".py", ".md", ".toml", ".txt", ".sh", ".cpp", ".h", ".yml", ".yaml", ".json", ".cfg", ""}
+NOT_OURS = {".git", ".venv", ".hypothesis", "build", "dist", "results", "__pycache__"}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(absolute dotted name, at module level) for each import in a file, `if TYPE_CHECKING` included."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
+    out = []
+    for node in ast.walk(tree):
+        top = id(node) not in inside
+        if isinstance(node, ast.Import):
+            out += [(alias.name, top) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(parts[: -node.level]) if node.level else ""
+            name = ".".join(filter(None, (base, node.module)))
+            # `from .. import x` may name a folder: count what is imported, not the package it is taken from
+            out += [(f"{name}.{a.name}", top) for a in node.names] if name == "linnet" else [(name, top)]
+    return out
+
+
+def folder(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def fresh(code: str) -> str:
+    """stdout of `code` in a Python of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_public_names_are_listed_and_load() -> None:
+    assert set(linnet.__all__) == PUBLIC == set(dir(linnet))
+    for name in PUBLIC:
+        assert getattr(linnet, name) is not None
+
+
+def test_names_are_those_of_their_homes() -> None:
+    ops = import_module("linnet.ops")
+    for name in PUBLIC - {"__version__", "feature_maps", "StateError", "BackendError"}:
+        assert getattr(linnet, name) is getattr(ops, name)
+    assert linnet.feature_maps is import_module("linnet.feature_maps")
+    assert issubclass(linnet.StateError, ValueError)
+    assert issubclass(linnet.BackendError, ValueError)
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'linnet' has no attribute 'linear_atention'"):
+        _ = linnet.linear_atention
+    assert not hasattr(linnet, "ops_of_another_kind")
+
+
+def test_version_is_that_of_pyproject() -> None:
+    stated = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert stated is not None
+    assert linnet.__version__ == stated[1]
+
+
+@pytest.mark.parametrize("code", ["import linnet", "import linnet; linnet.StateError", "import linnet.cli.main"])
+def test_import_alone_does_not_import_torch(code: str) -> None:
+    assert fresh(f"{code}\nimport sys; print('torch' in sys.modules, 'numpy' in sys.modules)") == "False False"
+
+
+def test_torch_side_api_brings_nothing_heavy() -> None:
+    code = "import sys, torch; before = set(sys.modules)\nimport linnet; linnet.linear_attention\n"
+    code += f"print(*sorted((set(sys.modules) - before) & set({HEAVY.split()})))"
+    assert fresh(code) == ""
+
+
+def test_nothing_prints_at_import() -> None:
+    assert fresh("import linnet; [getattr(linnet, n) for n in linnet.__all__]") == ""
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_follow_the_table(path: Path) -> None:
+    here = folder(path)
+    allowed = MAY_IMPORT[here] if here else TOP_LEVEL[path.stem]
+    for name, _ in imports(path):
+        top, *rest = name.split(".")
+        if top != "linnet" or not rest:
+            continue
+        target = rest[0]
+        assert target != "cli" or here == "cli", f"{path.name} imports {name}: nothing imports cli"
+        fine = allowed is None or target in allowed | {here, "errors", "__version__"}
+        assert fine, f"{here or path.name} may import {sorted(allowed or ())}, not {name}"
+        if here == "reports" and target == "experiments":
+            assert rest[1:2] == ["results"], f"reports read results only, not {name}"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_third_party_packages_have_one_home(path: Path) -> None:
+    here = folder(path)
+    for name, at_top in imports(path):
+        top = name.split(".")[0]
+        if top == "linnet" or top in sys.stdlib_module_names:
+            continue
+        homes = HOMES.get(top)
+        assert homes or top in CORE, f"{path.name} imports {top}, which has no home in the table"
+        assert not homes or here in homes, f"{top} lives in {sorted(homes or ())}, not in {here}"
+        assert here not in TORCH_ONLY or top == "torch", f"{here} knows torch only, not {top}"
+        assert not (at_top and top in LAZY), f"{path.name} imports {top} at the top: it is optional"
+
+
+def test_imports_inside_the_package_are_relative() -> None:
+    for path in python_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not [n for n in names if n.split(".")[0] == "linnet"], f"{path.name}:{node.lineno}"
+
+
+def test_optional_packages_and_extras_agree() -> None:
+    from linnet.cli.doctor import OPTIONAL
+
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for package, extra in OPTIONAL.items():
+        assert re.search(rf'^{extra} = \[.*"{package}>=', text, re.MULTILINE), f"[{extra}] does not bring {package}"
+        assert package in LAZY
+
+
+def test_no_file_names_a_machine() -> None:
+    bad = []
+    for path in ROOT.rglob("*"):
+        if set(path.relative_to(ROOT).parts) & NOT_OURS or any(p.endswith((".egg-info", "_cache")) for p in path.parts):
+            continue
+        if path.is_file() and path.suffix in TEXT and MACHINE_PATH.search(path.read_text(encoding="utf-8")):
+            bad.append(str(path.relative_to(ROOT)))
+    assert bad == []
+
+
+def test_uninitialised_memory_is_nan() -> None:
+    """What tests/conftest.py promises the other tests."""
+    assert torch.empty(1000).isnan().all()
+    assert torch.get_num_threads() == 1
