@@ -15,7 +15,11 @@ from typing import Any
 
 ABI = 1
 CALL = struct.Struct("19q8q16q4q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
-STATUS = {1: "an argument out of range", 2: "no memory for its scratch space", 3: "cu_seqlens that do not rise from 0 to T"}
+STATUS = {
+    1: "an argument out of range",
+    2: "no memory for its scratch space",
+    3: "cu_seqlens that do not rise from 0 to T",
+}
 
 
 def default_path() -> Path:

@@ -18,14 +18,18 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def unsupported(kind: str, coeffs: tuple[float, ...], dtype: torch.dtype, device: str, state_dtype: torch.dtype) -> str | None:
+def unsupported(
+    kind: str, coeffs: tuple[float, ...], dtype: torch.dtype, device: str, state_dtype: torch.dtype
+) -> str | None:
     """Why the kernels cannot run such a call, as the rest of a sentence; None when they can."""
     if library() is None:
         return reason()
     if device != "cpu":
         return f"the native kernels run on cpu tensors, these are on {device}"
     if dtype not in DTYPES or state_dtype != torch.float32:
-        return f"the native kernels take float32, bfloat16 or float16 with a float32 state, not {dtype} with {state_dtype}"
+        return (
+            f"the native kernels take float32, bfloat16 or float16 with a float32 state, not {dtype} with {state_dtype}"
+        )
     if kind not in KINDS or len(coeffs) > 3:
         return f"the native kernels have no {kind} map of degree {len(coeffs) - 1}, only degree 1 and 2"
     return None
@@ -50,8 +54,14 @@ def _strides(x: Tensor) -> tuple[int, int, int]:
     return x.stride()[:3]  # type: ignore[return-value]
 
 
-def _run(name: str, pointers: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...], switches: tuple[int, ...],
-         numbers: tuple[float, ...]) -> None:
+def _run(
+    name: str,
+    pointers: tuple[int, ...],
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    switches: tuple[int, ...],
+    numbers: tuple[float, ...],
+) -> None:
     call = CALL.pack(*pointers, *sizes, *strides, *switches, *numbers)
     status = getattr(library(), name)(call)
     if status:
@@ -69,8 +79,20 @@ def _feature_dim(kind: str, coeffs: tuple[float, ...], d: int) -> int:
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None, s0: Tensor | None, z0: Tensor | None,
-    kind: str, coeffs: tuple[float, ...], causal: bool, normalize: bool, scale: float, eps: float, need_state: bool = True,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    cu_seqlens: Tensor | None,
+    s0: Tensor | None,
+    z0: Tensor | None,
+    kind: str,
+    coeffs: tuple[float, ...],
+    causal: bool,
+    normalize: bool,
+    scale: float,
+    eps: float,
+    need_state: bool = True,
     need_inv: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """out [B,T,H,V] in v.dtype, inv [B,T,H], s [S,H,F,V], z [S,H,F]; the last three only when needed."""
@@ -93,9 +115,24 @@ def forward(
 
 
 def backward(
-    g: Tensor, gs: Tensor | None, gz: Tensor | None, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
-    cu_seqlens: Tensor | None, s0: Tensor | None, z0: Tensor | None, out: Tensor, inv: Tensor, kind: str,
-    coeffs: tuple[float, ...], causal: bool, normalize: bool, scale: float, eps: float,
+    g: Tensor,
+    gs: Tensor | None,
+    gz: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    cu_seqlens: Tensor | None,
+    s0: Tensor | None,
+    z0: Tensor | None,
+    out: Tensor,
+    inv: Tensor,
+    kind: str,
+    coeffs: tuple[float, ...],
+    causal: bool,
+    normalize: bool,
+    scale: float,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """dq, dk, dv in the dtypes of q, k, v; ds0 [S,H,F,V] and dz0 [S,H,F] in float32."""
     (b, tq, h, d), (_, tk, _, vd) = q.shape, v.shape
@@ -106,7 +143,32 @@ def backward(
     ds0, dz0 = torch.empty(seqs, h, f, vd), torch.empty(seqs, h, f)
     _run(
         "linnet_backward",
-        tuple(map(_address, (ow, inv.contiguous(), None, None, qw, kw, vw, mask, cu_seqlens, s0, z0, gw, gs, gz, dq, dk, dv, ds0, dz0))),
+        tuple(
+            map(
+                _address,
+                (
+                    ow,
+                    inv.contiguous(),
+                    None,
+                    None,
+                    qw,
+                    kw,
+                    vw,
+                    mask,
+                    cu_seqlens,
+                    s0,
+                    z0,
+                    gw,
+                    gs,
+                    gz,
+                    dq,
+                    dk,
+                    dv,
+                    ds0,
+                    dz0,
+                ),
+            )
+        ),
         (seqs, b, tq, tk, h, d, vd, f),
         (*_strides(qw), *_strides(kw), *_strides(vw), *_strides(ow), *_strides(gw), tk),
         (KINDS[kind], causal, normalize, torch.get_num_threads()),
@@ -116,8 +178,16 @@ def backward(
 
 
 def step(
-    q: Tensor, k: Tensor, v: Tensor, s0: Tensor | None, z0: Tensor | None, kind: str, coeffs: tuple[float, ...],
-    normalize: bool, scale: float, eps: float,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    s0: Tensor | None,
+    z0: Tensor | None,
+    kind: str,
+    coeffs: tuple[float, ...],
+    normalize: bool,
+    scale: float,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One token: q, k [B,H,D], v [B,H,V] -> out [B,H,V], s [B,H,F,V], z [B,H,F]."""
     (b, h, d), vd = q.shape, v.shape[-1]

@@ -124,16 +124,16 @@ def test_double_backward_of_the_native_form() -> None:
 @pytest.mark.parametrize("step", [False, True])
 def test_forward_mode_derivatives_are_not_lost(step: bool) -> None:
     q, k, v = qkv(1, 1 if step else 20, 2, 4)
+    past = State(torch.rand(1, 2, 4, 4), torch.rand(1, 2, 4))  # without one, a single token's output is v whatever q is
 
     def tangent(**how: str) -> Tensor:
         with torch.autograd.forward_ad.dual_level():
             x = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
-            call = (
-                linear_attention_step(x[:, 0], k[:, 0], v[:, 0])
-                if step and not how
-                else linear_attention(x, k, v, **how)
-            )
-            return torch.autograd.forward_ad.unpack_dual(call[0]).tangent
+            if step and not how:
+                out, _ = linear_attention_step(x[:, 0], k[:, 0], v[:, 0], past)
+            else:
+                out, _ = linear_attention(x, k, v, initial_state=past, **how)
+            return torch.autograd.forward_ad.unpack_dual(out).tangent
 
     assert close(tangent().view(v.shape), tangent(form="parallel"))
 

@@ -66,7 +66,8 @@ struct Scratch {
       *parts[i] = p;
       p += sizes[i] + PAD;
     }
-    memset(fq, 0, 2 * f * sizeof(float));  // rows F..Fp stay zero
+    memset(fq, 0, f * sizeof(float));  // rows F..Fp stay zero
+    memset(fk, 0, f * sizeof(float));
     memset(zeros, 0, s.Fp * sizeof(float));
     for (int i = 0; i < 16; ++i) ones[i] = 1.0f;
     S = p;
@@ -103,9 +104,9 @@ struct Span {
   int64_t b, q0, q1, k0, k1;
 };
 
-// One chunk: head h, tokens [t, t + n); and the chunk after it in memory order (next_t < 0: none).
+// One chunk: head h of [h0, h1), tokens [t, t + n); and its share of the next block to bring near: tokens [soon, soon + share).
 struct Place {
-  int64_t h, t, n, next_h, next_t;
+  int64_t h, t, n, h0, h1, soon, share;
 };
 
 Span span_of(const linnet_call *c, int64_t seq) {
@@ -220,18 +221,19 @@ struct Part {  // value columns [v0, v0 + V) in `panels` panels
 
 INLINE Rows rows_at(const float *p, int64_t offset, int64_t stride) { return {p + offset, stride}; }
 
-// Plans the prefetch of the next chunk. `units`: the work of a chunk in update tiles.
+// Plans the prefetch: all heads of the task side by side, so that memory is read in order. `units`: work of a chunk in tiles.
 INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &at, const Part &part, bool queries, bool keys,
                        bool grads, int64_t units) {
   const linnet_call *c = s.c;
-  const int64_t h = at.next_h, t = at.next_t;
+  const int64_t h = at.h0, t = at.soon, more = at.h1 - at.h0 - 1;
   w.ahead = Ahead();
-  if (t < 0) return;
-  if (queries) w.ahead.add(c->q + sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t, c->D);
-  if (keys) w.ahead.add(c->k + sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t, c->D);
-  if (keys) w.ahead.add(c->v + sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t, part.V);
-  if (grads) w.ahead.add(c->g + sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t, c->V);
-  if (grads && c->normalize) w.ahead.add(c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t, c->V);
+  w.ahead.tokens = at.share;
+  if (at.share < 1) return;
+  if (queries) w.ahead.add(c->q + sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t, more * c->q_h + c->D);
+  if (keys) w.ahead.add(c->k + sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t, more * c->k_h + c->D);
+  if (keys) w.ahead.add(c->v + sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t, more * c->v_h + part.V);
+  if (grads) w.ahead.add(c->g + sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t, more * c->g_h + c->V);
+  if (grads && c->normalize) w.ahead.add(c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t, more * c->o_h + c->V);
   w.ahead.per_unit = (w.ahead.left + units - 1) / units;
 }
 
@@ -287,7 +289,7 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   write_output(s, w, st, sp, at, part, 1, keep);
 }
 
-constexpr int64_t BLOCK = 128;  // tokens of one head before the next head has its turn: keeps memory pages open
+constexpr int64_t BLOCK = 64;  // tokens of one head before the next head has its turn: memory is read in order, 2 blocks fit the cache
 
 // Every state of a task starts from `S0`, `z0` of its stream, or from zero.
 void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0, const float *z0, int64_t seq, int64_t h0, int64_t h1,
@@ -309,36 +311,20 @@ void finish_streams(const Shape &s, const Stream *streams, float *S1, float *z1,
 }
 
 // chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of tokens per head at a time; forwards, or backwards.
-template <class F>
+template <bool BACK, class F>
 INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, F chunk) {
-  for (int64_t block = t0; block < t1; block += BLOCK)
+  const int64_t blocks = (t1 - t0 + BLOCK - 1) / BLOCK;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = t0 + (BACK ? blocks - 1 - i : i) * BLOCK, end = begin + BLOCK < t1 ? begin + BLOCK : t1;
+    const int64_t next = BACK ? begin - BLOCK : begin + BLOCK, next_end = next + BLOCK < t1 ? next + BLOCK : t1;
+    const int64_t chunks = (end - begin + C - 1) / C, each = (BLOCK + (h1 - h0) * chunks - 1) / ((h1 - h0) * chunks);
+    int64_t soon = next;
     for (int64_t h = h0; h < h1; ++h)
-      for (int64_t t = block; t < block + BLOCK && t < t1; t += C) {
-        Place at = {h, t, t1 - t < C ? t1 - t : C, h, t + C};
-        if (t + C >= block + BLOCK || t + C >= t1) {
-          at.next_h = h + 1 < h1 ? h + 1 : h0;
-          at.next_t = h + 1 < h1 ? block : block + BLOCK;
-        }
-        if (at.next_t + C > t1) at.next_t = -1;
-        chunk(at);
+      for (int64_t j = 0; j < chunks; ++j, soon += each) {
+        const int64_t t = begin + (BACK ? chunks - 1 - j : j) * C;
+        const int64_t left = next < t0 ? 0 : next_end - soon;
+        chunk(Place{h, t, end - t < C ? end - t : C, h0, h1, soon, left < each ? left : each});
       }
-}
-
-template <class F>
-INLINE void sweep_back(int64_t t0, int64_t t1, int64_t h0, int64_t h1, F chunk) {
-  for (int64_t end = t1; end > t0;) {
-    const int64_t block = t0 + (end - t0 - 1) / BLOCK * BLOCK, last = block + (end - block - 1) / C * C;
-    for (int64_t h = h0; h < h1; ++h)
-      for (int64_t t = last; t >= block; t -= C) {
-        Place at = {h, t, t1 - t < C ? t1 - t : C, h, t - C};
-        if (t == block) {
-          at.next_h = h + 1 < h1 ? h + 1 : h0;
-          at.next_t = h + 1 < h1 ? last : block - C;
-        }
-        if (at.next_t < t0 || at.next_t + C > t1) at.next_t = -1;
-        chunk(at);
-      }
-    end = block;
   }
 }
 
@@ -347,12 +333,12 @@ void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int6
   const Span sp = span_of(c, seq);
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, part);
   if (c->causal) {
-    sweep(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
       causal_chunk(s, w, streams[at.h - h0], sp, at, part, c->s_out || at.t + C < sp.q1);
     });
   } else {
-    sweep(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
-    sweep(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
+    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
       load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
       write_output(s, w, streams[at.h - h0], sp, at, part, 0, false);
@@ -426,8 +412,8 @@ void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, all);
   if (!c->causal)
-    sweep(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, all); });
-  sweep(sp.q0, sp.q1, h0, h1, [&](const Place &at) { dq_chunk(s, w, streams[at.h - h0], sp, at, c->causal && at.t + C < sp.q1); });
+    sweep<false>(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, all); });
+  sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) { dq_chunk(s, w, streams[at.h - h0], sp, at, c->causal && at.t + C < sp.q1); });
   if (s.stream_d) stream_fence();
 }
 
@@ -490,14 +476,14 @@ void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t 
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->gs, c->gz, seq, h0, h1, all);
   if (!c->causal)
-    sweep(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
       load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
       load_g(s, w, sp, at);
       add_outer(s, w, streams[at.h - h0], w.qn, w.fq, w.gn, s.P);  // R += phi(q)^T gn,  r += sum h phi(q)
       add_sums(s, w, streams[at.h - h0], w.qn, w.h, true);
     });
-  sweep_back(sp.k0, sp.k1, h0, h1, [&](const Place &at) {
+  sweep<true>(sp.k0, sp.k1, h0, h1, [&](const Place &at) {
     dkv_chunk(s, w, streams[at.h - h0], sp, at, c->causal && (at.t > sp.k0 || c->ds0));
   });
   finish_streams(s, streams, c->ds0, c->dz0, seq, h0, h1, all);
@@ -593,12 +579,15 @@ double work(const Shape &s) {
 
 // True when an output is better written past the caches: whole lines, and more of them than the caches hold. Ordinary
 // stores to memory that is not cached wait for it, and every store of the state waits behind them.
-bool streams(const float *p, int64_t count) { return (uintptr_t)p % 64 == 0 && count * 4 > (int64_t)(getenv("NTT")?atof(getenv("NTT"))*1048576.:1048576.); }
+constexpr int64_t STREAM_BYTES = 1 << 20;
+
+bool streams(const float *p, int64_t count) { return (uintptr_t)p % 64 == 0 && count * 4 > STREAM_BYTES; }
 
 // Several heads of a sequence share a task and so read memory in order, as long as every thread still has its tasks.
 int64_t heads_per_task(const linnet_call *c) {
   int64_t group = 1;
-  while (group < MAX_GROUP && group * 2 <= c->H && c->S * c->H >= group * 2 * (getenv("GRP")?atoi(getenv("GRP")):2) * c->threads) group *= 2;
+  if (c->q_h > c->q_t || c->k_h > c->k_t || c->v_h > c->v_t) return group;  // heads lie apart: each reads in order by itself
+  while (group < MAX_GROUP && group * 2 <= c->H && c->S * c->H >= group * 2 * c->threads) group *= 2;
   return group;
 }
 

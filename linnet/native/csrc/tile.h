@@ -21,21 +21,20 @@ INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  /
   }
 }
 
-// The rows of the next chunk, brought into the second-level cache a few lines at a time between tiles: all at once they
-// would take every line buffer the loads of this chunk need. One unit of work is the multiply-adds of an update tile.
+// Rows that will be needed soon, brought into the second-level cache a few lines at a time between tiles: all at once
+// they would take every line buffer the loads of this chunk need. One unit is the work of an update tile.
 struct Ahead {
-  static constexpr int MOST = 6;
+  static constexpr int MOST = 5;
   const float *row[MOST];
   int64_t stride[MOST], lines[MOST];
   int tensors = 0, at = 0;
-  int64_t line = 0, left = 0, per_unit = 0;
-  int i = 0;
+  int64_t tokens = 0, i = 0, line = 0, left = 0, per_unit = 0;
 
   void add(const float *p, int64_t step, int64_t width) {
     row[tensors] = p;
     stride[tensors] = step;
     lines[tensors] = (width + 15) / 16;
-    left += lines[tensors++] * C;
+    left += lines[tensors++] * tokens;
   }
 
   inline __attribute__((always_inline)) void fetch(int64_t units) {
@@ -47,7 +46,7 @@ struct Ahead {
       if (++line < lines[at]) continue;
       line = 0;
       row[at] += stride[at];
-      if (++i < C) continue;
+      if (++i < tokens) continue;
       i = 0;
       ++at;
     }
