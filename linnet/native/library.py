@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ABI = 1
-CALL = struct.Struct("19q8q16q4q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
+CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
 STATUS = {
     1: "an argument out of range",
     2: "no memory for its scratch space",

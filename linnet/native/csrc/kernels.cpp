@@ -45,24 +45,24 @@ Shape shape_of(const linnet_call *c) {
   return s;
 }
 
-// Scratch of one thread, one allocation. `states` states of (S, z) come last.
+// Scratch of one thread, one allocation. `states` states (S, z) come last, then their errors if `exact`.
 constexpr int64_t PAD = 48;  // floats between parts: arrays a multiple of 4 KiB apart get in the way of each other's stores
 
 struct Scratch {
-  float *qn, *kn, *qT, *kT, *fq, *fk, *vp, *vT, *gn, *gT, *d, *dx, *zeros, *A, *W, *raw, *valid, *ones, *inv, *h, *S, *z;
+  float *qn, *kn, *qT, *kT, *fq, *fk, *vp, *vT, *gn, *gT, *d, *dx, *zeros, *sums, *A, *W, *raw, *valid, *ones, *inv, *h, *S, *z, *E, *e;
   void *memory;
   Ahead ahead;
 
-  bool make(const Shape &s, int64_t panels, int64_t states) {
+  bool make(const Shape &s, int64_t panels, int64_t states, bool exact) {
     const int64_t nD = 16 * s.Dp, nF = 16 * s.Fp, nV = 256 * panels, nS = 16 * panels * s.Fp;
     const int64_t f = s.quad ? nF : 0;
-    const int64_t total = 5 * nD + 2 * f + nF + 4 * nV + s.Fp + 3 * 256 + 4 * 16 + 20 * PAD + states * (nS + s.Fp) + 16;
+    const int64_t total = 5 * nD + 2 * f + nF + 4 * nV + 2 * s.Fp + 3 * 256 + 4 * 16 + 21 * PAD + states * (exact ? 2 : 1) * (nS + s.Fp) + 16;
     memory = aligned_alloc(64, round_up(total * sizeof(float), 64));
     if (!memory) return false;
     float *p = (float *)memory;
-    float **const parts[] = {&qn, &kn, &qT, &kT, &dx, &fq, &fk, &d, &vp, &vT, &gn, &gT, &zeros, &A, &W, &raw, &valid, &ones, &inv, &h};
-    const int64_t sizes[] = {nD, nD, nD, nD, nD, f, f, nF, nV, nV, nV, nV, s.Fp, 256, 256, 256, 16, 16, 16, 16};
-    for (int i = 0; i < 20; ++i) {
+    float **const parts[] = {&qn, &kn, &qT, &kT, &dx, &fq, &fk, &d, &vp, &vT, &gn, &gT, &zeros, &sums, &A, &W, &raw, &valid, &ones, &inv, &h};
+    const int64_t sizes[] = {nD, nD, nD, nD, nD, f, f, nF, nV, nV, nV, nV, s.Fp, s.Fp, 256, 256, 256, 16, 16, 16, 16};
+    for (int i = 0; i < 21; ++i) {
       *parts[i] = p;
       p += sizes[i] + PAD;
     }
@@ -71,20 +71,41 @@ struct Scratch {
     memset(zeros, 0, s.Fp * sizeof(float));
     for (int i = 0; i < 16; ++i) ones[i] = 1.0f;
     S = p;
-    z = p + states * nS;
+    z = S + states * nS;
+    E = exact ? z + states * s.Fp : nullptr;
+    e = exact ? E + states * nS : nullptr;
     return true;
   }
 };
 
-// The state of one stream inside a task: panels [P][Fp][16], and the columns [v0, v0 + V) of the tensor it stands for.
+// The state of one stream inside a task: S in panels [P][Fp][16], z [Fp]. On long sequences E and e gather what rounding
+// took from them, and give it back every FOLD tokens: without, the error grows like the root of the length.
 struct Stream {
-  float *S, *z;
-  bool live;  // false: S and z are still zero, reading them can be skipped
+  float *S, *z, *E, *e;  // E, e: null on short sequences
+  int64_t nS, since;     // floats of S; chunks since the last fold
+  bool live;             // false: S and z are still zero, reading them can be skipped
 };
+
+constexpr int64_t FOLD = 1024, LONG = 16384;
+
+void fold(const Shape &s, Stream &st) {
+  const auto give_back = [](float *x, float *error, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float old = x[i];
+      x[i] = old + error[i];
+      error[i] -= x[i] - old;  // what even now does not fit
+    }
+  };
+  give_back(st.S, st.E, st.nS);
+  give_back(st.z, st.e, s.Fp);
+  st.since = 0;
+}
 
 void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, int64_t v0, int64_t V, int64_t panels) {
   memset(st.S, 0, panels * s.Fp * 16 * sizeof(float));
   memset(st.z, 0, s.Fp * sizeof(float));
+  if (st.E) memset(st.E, 0, st.nS * sizeof(float));
+  if (st.e) memset(st.e, 0, s.Fp * sizeof(float));
   st.live = S0 || z0;
   if (S0)
     for (int64_t f = 0; f < s.c->F; ++f)
@@ -177,11 +198,12 @@ INLINE void load_k(const Shape &s, Scratch &w, Rows k, bool transposed) {
 // S += phi(x)^T w over 16 tokens: the 16 features of block blk, panel p.
 INLINE void add_block(const Shape &s, Scratch &ws, const Stream &st, const float *natural, const float *features, const float *w,
                       int64_t blk, int64_t p) {
-  float *S = st.S + (p * s.Fp + blk * 16) * 16;
+  const int64_t at = (p * s.Fp + blk * 16) * 16;
+  float *S = st.S + at, *E = st.E ? st.E + at : nullptr;
   if (s.quad)
-    update<16, 1>(S, features + blk * 256, w + p * 256, ws.ahead);
+    update<16, 1>(S, E, features + blk * 256, w + p * 256, ws.ahead);
   else
-    update<1, 16>(S, natural + blk * 256, w + p * 256, ws.ahead);
+    update<1, 16>(S, E, natural + blk * 256, w + p * 256, ws.ahead);
 }
 
 INLINE void add_outer(const Shape &s, Scratch &ws, Stream &st, const float *natural, const float *features, const float *w, int64_t panels) {
@@ -200,17 +222,21 @@ INLINE void add_sums(const Shape &s, Scratch &w, Stream &st, const float *natura
           for (int n = 0; n < NT; ++n) store(w.dx + b * 256 + i * 16 + n * VL, load(natural + b * 256 + i * 16 + n * VL) * weight[i]);
       x = w.dx;
     }
-    return add_feature_sums(st.z, s.m, natural, x, weight);
-  }
-  for (int64_t b = 0; b < s.nbD; ++b) {
-    vf total[NT] = {};
-    for (int i = 0; i < C; ++i)
+    memset(w.sums, 0, s.Fp * sizeof(float));
+    add_feature_sums(w.sums, s.m, natural, x, weight);
+  } else {
+    for (int64_t b = 0; b < s.nbD; ++b)
       UNROLL(4) for (int n = 0; n < NT; ++n) {
-        vf x = load(natural + b * 256 + i * 16 + n * VL);
-        total[n] += weighted ? x * weight[i] : x;
+        vf total = {};
+        UNROLL(16) for (int i = 0; i < C; ++i) {
+          const vf x = load(natural + b * 256 + i * 16 + n * VL);
+          total += weighted ? x * weight[i] : x;
+        }
+        store(w.sums + b * 16 + n * VL, total);
       }
-    UNROLL(4) for (int n = 0; n < NT; ++n) store(st.z + b * 16 + n * VL, load(st.z + b * 16 + n * VL) + total[n]);
   }
+  for (int64_t f = 0; f < s.Fp; f += VL) add_to(st.z + f, st.e ? st.e + f : nullptr, load(w.sums + f));
+  if (st.e && ++st.since == FOLD / C) fold(s, st);
 }
 
 // ---- forward ----------------------------------------------------------------------------------------------------
@@ -221,9 +247,9 @@ struct Part {  // value columns [v0, v0 + V) in `panels` panels
 
 INLINE Rows rows_at(const float *p, int64_t offset, int64_t stride) { return {p + offset, stride}; }
 
-// Plans the prefetch: all heads of the task side by side, so that memory is read in order. `units`: work of a chunk in tiles.
+// Plans the prefetch: all heads of the task side by side, so that memory is read in order. 
 INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &at, const Part &part, bool queries, bool keys,
-                       bool grads, int64_t units) {
+                       bool grads) {
   const linnet_call *c = s.c;
   const int64_t h = at.h0, t = at.soon, more = at.h1 - at.h0 - 1;
   w.ahead = Ahead();
@@ -234,13 +260,13 @@ INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &
   if (keys) w.ahead.add(c->v + sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t, more * c->v_h + part.V);
   if (grads) w.ahead.add(c->g + sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t, more * c->g_h + c->V);
   if (grads && c->normalize) w.ahead.add(c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t, more * c->o_h + c->V);
-  w.ahead.per_unit = (w.ahead.left + units - 1) / units;
+  w.ahead.start();
 }
 
 void accumulate_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part) {
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
-  plan_ahead(s, w, sp, at, part, false, true, false, TILES * s.nbF * part.panels);
+  plan_ahead(s, w, sp, at, part, false, true, false);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
   load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
   load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t), part.V, w.valid);
@@ -276,7 +302,7 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
                   bool keep) {
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
-  plan_ahead(s, w, sp, at, part, true, true, false, TILES * s.nbF * part.panels * 2);
+  plan_ahead(s, w, sp, at, part, true, true, false);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
   load_q(s, w, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), false);
   load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), true);
@@ -289,35 +315,40 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   write_output(s, w, st, sp, at, part, 1, keep);
 }
 
-constexpr int64_t BLOCK = 64;  // tokens of one head before the next head has its turn: memory is read in order, 2 blocks fit the cache
-
 // Every state of a task starts from `S0`, `z0` of its stream, or from zero.
 void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0, const float *z0, int64_t seq, int64_t h0, int64_t h1,
                    const Part &part) {
   const linnet_call *c = s.c;
   for (int64_t h = h0; h < h1; ++h) {
     const int64_t at = seq * c->H + h;
-    streams[h - h0] = {w.S + (h - h0) * part.panels * 16 * s.Fp, w.z + (h - h0) * s.Fp, false};
-    import_state(s, streams[h - h0], S0 ? S0 + at * c->F * c->V : nullptr, z0 ? z0 + at * c->F : nullptr, part.v0, part.V, part.panels);
+    const int64_t i = h - h0, nS = part.panels * 16 * s.Fp;
+    streams[i] = {w.S + i * nS, w.z + i * s.Fp, w.E ? w.E + i * nS : nullptr, w.e ? w.e + i * s.Fp : nullptr, nS, 0, false};
+    import_state(s, streams[i], S0 ? S0 + at * c->F * c->V : nullptr, z0 ? z0 + at * c->F : nullptr, part.v0, part.V, part.panels);
   }
 }
 
-void finish_streams(const Shape &s, const Stream *streams, float *S1, float *z1, int64_t seq, int64_t h0, int64_t h1, const Part &part) {
+void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64_t seq, int64_t h0, int64_t h1, const Part &part) {
   const linnet_call *c = s.c;
   for (int64_t h = h0; h < h1; ++h) {
     const int64_t at = seq * c->H + h;
+    if (streams[h - h0].E) fold(s, streams[h - h0]);
     export_state(s, streams[h - h0], S1 ? S1 + at * c->F * c->V : nullptr, z1 ? z1 + at * c->F : nullptr, part.v0, part.V);
   }
 }
 
+constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 128;
+
 // chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of tokens per head at a time; forwards, or backwards.
+// `width`: floats read per token and head. Memory is read in order, and two blocks of it fit the second-level cache.
 template <bool BACK, class F>
-INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, F chunk) {
-  const int64_t blocks = (t1 - t0 + BLOCK - 1) / BLOCK;
+INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, int64_t width, F chunk) {
+  int64_t block = BLOCK_BYTES / (4 * width * (h1 - h0)) / C * C;
+  block = block < C ? C : block > MAX_BLOCK ? MAX_BLOCK : block;
+  const int64_t blocks = (t1 - t0 + block - 1) / block;
   for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t begin = t0 + (BACK ? blocks - 1 - i : i) * BLOCK, end = begin + BLOCK < t1 ? begin + BLOCK : t1;
-    const int64_t next = BACK ? begin - BLOCK : begin + BLOCK, next_end = next + BLOCK < t1 ? next + BLOCK : t1;
-    const int64_t chunks = (end - begin + C - 1) / C, each = (BLOCK + (h1 - h0) * chunks - 1) / ((h1 - h0) * chunks);
+    const int64_t begin = t0 + (BACK ? blocks - 1 - i : i) * block, end = begin + block < t1 ? begin + block : t1;
+    const int64_t next = BACK ? begin - block : begin + block, next_end = next + block < t1 ? next + block : t1;
+    const int64_t chunks = (end - begin + C - 1) / C, each = (block + (h1 - h0) * chunks - 1) / ((h1 - h0) * chunks);
     int64_t soon = next;
     for (int64_t h = h0; h < h1; ++h)
       for (int64_t j = 0; j < chunks; ++j, soon += each) {
@@ -333,12 +364,12 @@ void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int6
   const Span sp = span_of(c, seq);
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, part);
   if (c->causal) {
-    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + part.V, [&](const Place &at) {
       causal_chunk(s, w, streams[at.h - h0], sp, at, part, c->s_out || at.t + C < sp.q1);
     });
   } else {
-    sweep<false>(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
-    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.k0, sp.k1, h0, h1, c->D + c->V, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
+    sweep<false>(sp.q0, sp.q1, h0, h1, c->D, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
       load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
       write_output(s, w, streams[at.h - h0], sp, at, part, 0, false);
@@ -369,7 +400,7 @@ INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
 void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
-  plan_ahead(s, w, sp, at, {0, c->V, s.P}, true, c->causal, true, TILES * s.nbF * s.P * 2);
+  plan_ahead(s, w, sp, at, {0, c->V, s.P}, true, c->causal, true);
   const uint8_t *mask = c->causal && c->mask ? c->mask + sp.b * c->mask_b + t : nullptr;
   fill_valid(w.valid, mask, n);
   load_g(s, w, sp, at);
@@ -412,8 +443,8 @@ void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, all);
   if (!c->causal)
-    sweep<false>(sp.k0, sp.k1, h0, h1, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, all); });
-  sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) { dq_chunk(s, w, streams[at.h - h0], sp, at, c->causal && at.t + C < sp.q1); });
+    sweep<false>(sp.k0, sp.k1, h0, h1, c->D + c->V, [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, all); });
+  sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) { dq_chunk(s, w, streams[at.h - h0], sp, at, c->causal && at.t + C < sp.q1); });
   if (s.stream_d) stream_fence();
 }
 
@@ -421,7 +452,7 @@ void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h
 void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
-  plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal, TILES * s.nbF * s.P * 3);
+  plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
   load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
   load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h, c->v_t), c->V, w.valid);
@@ -476,14 +507,14 @@ void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t 
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->gs, c->gz, seq, h0, h1, all);
   if (!c->causal)
-    sweep<false>(sp.q0, sp.q1, h0, h1, [&](const Place &at) {
+    sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
       load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
       load_g(s, w, sp, at);
       add_outer(s, w, streams[at.h - h0], w.qn, w.fq, w.gn, s.P);  // R += phi(q)^T gn,  r += sum h phi(q)
       add_sums(s, w, streams[at.h - h0], w.qn, w.h, true);
     });
-  sweep<true>(sp.k0, sp.k1, h0, h1, [&](const Place &at) {
+  sweep<true>(sp.k0, sp.k1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
     dkv_chunk(s, w, streams[at.h - h0], sp, at, c->causal && (at.t > sp.k0 || c->ds0));
   });
   finish_streams(s, streams, c->ds0, c->dz0, seq, h0, h1, all);
@@ -518,43 +549,48 @@ void token_features(const Shape &s, float *f, const float *x) {
     }
 }
 
-// s1 = s0 + phi(k) v^T, out = phi(q) s1 / ...: the state is read once and written once.
+// z1 = z0 + phi(k); returns scale / (scale phi(q).z1 + eps), or scale. T: float, or double for streams without end.
+template <class T>
+float step_sums(const linnet_call *c, const float *fq, const float *fk, const T *z0, T *z1) {
+  T den = 0;
+  for (int64_t f = 0; f < c->F; ++f) {
+    z1[f] = (z0 ? z0[f] : (T)0) + (T)fk[f];
+    den += (T)fq[f] * z1[f];
+  }
+  return (float)(c->normalize ? c->scale / ((double)den * c->scale + c->eps) : c->scale);
+}
+
+// s1 = s0 + phi(k) v^T, out = factor phi(q) s1 for the columns [m, m + N): the state is read once and written once.
+template <class T, int N>
+INLINE void step_columns(const linnet_call *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1, float *out, int64_t m,
+                         float factor) {
+  T acc[N] = {};
+  for (int64_t f = 0; f < c->F; ++f) {
+    const int64_t i = f * c->V + m;
+    UNROLL(32) for (int n = 0; n < N; ++n) {
+      const T x = (T)fk[f] * (T)v[m + n] + (s0 ? s0[i + n] : (T)0);
+      s1[i + n] = x;
+      acc[n] += (T)fq[f] * x;
+    }
+  }
+  for (int n = 0; n < N; ++n) out[m + n] = (float)acc[n] * factor;
+}
+
+template <class T>
 void step_one(const Shape &s, float *fq, float *fk, int64_t b, int64_t h) {
   const linnet_call *c = s.c;
   const int64_t at = b * c->H + h, F = c->F, V = c->V;
+  const T *s0 = c->s0 ? (const T *)c->s0 + at * F * V : nullptr, *z0 = c->z0 ? (const T *)c->z0 + at * F : nullptr;
+  T *s1 = (T *)c->s_out + at * F * V, *z1 = (T *)c->z_out + at * F;
   const float *v = c->v + b * c->v_b + h * c->v_h;
-  const float *s0 = c->s0 ? c->s0 + at * F * V : nullptr, *z0 = c->z0 ? c->z0 + at * F : nullptr;
-  float *s1 = c->s_out + at * F * V, *z1 = c->z_out + at * F, *out = c->out + b * c->o_b + h * c->o_h;
+  float *out = c->out + b * c->o_b + h * c->o_h;
   token_features(s, fq, c->q + b * c->q_b + h * c->q_h);
   token_features(s, fk, c->k + b * c->k_b + h * c->k_h);
-  float den = 0.0f;
-  for (int64_t f = 0; f < F; ++f) {
-    z1[f] = (z0 ? z0[f] : 0.0f) + fk[f];
-    den += fq[f] * z1[f];
-  }
-  const float scale = (float)c->scale, factor = c->normalize ? scale / (den * scale + (float)c->eps) : scale;
+  const float factor = step_sums<T>(c, fq, fk, z0, z1);
+  constexpr int N = 2 * VL;
   int64_t m = 0;
-  for (; m + 2 * VL <= V; m += 2 * VL) {
-    vf acc[2] = {}, vv[2] = {load(v + m), load(v + m + VL)};
-    for (int64_t f = 0; f < F; ++f)
-      UNROLL(2) for (int n = 0; n < 2; ++n) {
-        const int64_t i = f * V + m + n * VL;
-        vf x = fk[f] * vv[n];
-        if (s0) x += load(s0 + i);
-        store(s1 + i, x);
-        acc[n] += fq[f] * x;
-      }
-    UNROLL(2) for (int n = 0; n < 2; ++n) store(out + m + n * VL, acc[n] * factor);
-  }
-  for (; m < V; ++m) {
-    float acc = 0.0f;
-    for (int64_t f = 0; f < F; ++f) {
-      const float x = fk[f] * v[m] + (s0 ? s0[f * V + m] : 0.0f);
-      s1[f * V + m] = x;
-      acc += fq[f] * x;
-    }
-    out[m] = acc * factor;
-  }
+  for (; m + N <= V; m += N) step_columns<T, N>(c, fq, fk, v, s0, s1, out, m, factor);
+  for (; m < V; ++m) step_columns<T, 1>(c, fq, fk, v, s0, s1, out, m, factor);
 }
 
 // ---- tasks over threads -----------------------------------------------------------------------------------------
@@ -591,6 +627,9 @@ int64_t heads_per_task(const linnet_call *c) {
   return group;
 }
 
+// Long sequences, and streams handed on from call to call, which may be any length by now.
+bool gather_errors(const linnet_call *c) { return c->Tk > LONG || c->Tq > LONG || c->s0; }
+
 int forward(const linnet_call *c) {
   Shape s = shape_of(c);
   s.stream_v = c->V % 16 == 0 && streams(c->out, c->B * c->Tq * c->H * c->V);
@@ -604,7 +643,7 @@ int forward(const linnet_call *c) {
   {
     Scratch w;
     Stream st[MAX_GROUP];
-    const bool ok = w.make(s, (s.P + parts - 1) / parts, group);
+    const bool ok = w.make(s, (s.P + parts - 1) / parts, group, gather_errors(c));
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) {
       if (!ok) {
@@ -634,7 +673,7 @@ int backward(const linnet_call *c) {
   {
     Scratch w;
     Stream st[MAX_GROUP];
-    const bool ok = w.make(s, s.P, group);
+    const bool ok = w.make(s, s.P, group, gather_errors(c));
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) {
       if (!ok) {
@@ -663,7 +702,7 @@ int step(const linnet_call *c) {
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < tasks; ++task) {
       if (f)
-        step_one(s, f, f + c->F, task / c->H, task % c->H);
+        (c->wide ? step_one<double> : step_one<float>)(s, f, f + c->F, task / c->H, task % c->H);
       else
         status = LINNET_NO_MEMORY;
     }

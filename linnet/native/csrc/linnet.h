@@ -26,6 +26,7 @@ typedef struct {
   int64_t mask_b;
   int64_t kind;      // 0 identity, 1 elu+1, 2 relu, 3 relu^2, 4 exp, 5 quadratic c0 + c1 s + c2 s^2
   int64_t causal, normalize, threads;
+  int64_t wide;      // step only: s0, z0, s_out, z_out are double
   double scale, eps, c0, c1, c2;
 } linnet_call;  // dq, dk, dv are contiguous [B,T,H,.]
 

@@ -21,35 +21,45 @@ INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  /
   }
 }
 
-// Rows that will be needed soon, brought into the second-level cache a few lines at a time between tiles: all at once
-// they would take every line buffer the loads of this chunk need. One unit is the work of an update tile.
+// Rows that will be needed soon, brought into the second-level cache a few lines at a time between blocks of work: all at once
+// they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product, and a row ends
+// on a whole unit: few branches, all easy to predict.
 struct Ahead {
-  static constexpr int MOST = 5;
+  static constexpr int MOST = 5, LINES = 6;
   const float *row[MOST];
-  int64_t stride[MOST], lines[MOST];
+  int64_t stride[MOST], units[MOST];  // units per row
   int tensors = 0, at = 0;
-  int64_t tokens = 0, i = 0, line = 0, left = 0, per_unit = 0;
+  int64_t tokens = 0, i = 0, left = 0;  // left: units of this row
+  const float *p = nullptr;
 
-  void add(const float *p, int64_t step, int64_t width) {
-    row[tensors] = p;
+  void add(const float *first, int64_t step, int64_t width) {
+    row[tensors] = first;
     stride[tensors] = step;
-    lines[tensors] = (width + 15) / 16;
-    left += lines[tensors++] * tokens;
+    units[tensors++] = (width + 16 * LINES - 1) / (16 * LINES);
   }
 
-  inline __attribute__((always_inline)) void fetch(int64_t units) {
-    int64_t n = units * per_unit;
-    n = n < left ? n : left;
-    left -= n;
-    for (; n > 0; --n) {
-      __builtin_prefetch(row[at] + line * 16, 0, 2);
-      if (++line < lines[at]) continue;
-      line = 0;
-      row[at] += stride[at];
-      if (++i < tokens) continue;
+  void start() {
+    if (tensors == 0 || tokens < 1) return;
+    p = row[0];
+    left = units[0];
+  }
+
+  inline __attribute__((always_inline)) void fetch(int64_t n) {
+    for (; n > 0 && p; --n) {
+      UNROLL(6) for (int l = 0; l < LINES; ++l) __builtin_prefetch(p + l * 16, 0, 2);
+      p += LINES * 16;
+      if (--left == 0) next_row();
+    }
+  }
+
+  inline __attribute__((always_inline)) void next_row() {
+    row[at] += stride[at];
+    if (++i == tokens) {
       i = 0;
       ++at;
     }
+    p = at < tensors ? row[at] : nullptr;
+    left = at < tensors ? units[at] : 0;
   }
 };
 
@@ -112,7 +122,7 @@ INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *
 // causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what none of its rows sees.
 template <int MR, int SAI, int SAK>
 NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a, const float *S,
-                        int64_t nb, const float *factor) {
+                        int64_t nb, const float *factor, Ahead *ahead) {
   vf c[MR][NT] = {};
   if (MR == 16) {
     const int first = causal < 0 ? 8 : 0;  // the half that all rows see
@@ -123,34 +133,46 @@ NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, c
     const int k0 = causal < 0 ? row : 0, k1 = causal > 0 ? row + MR : 16;
     mac<MR, NT, 16, 1, 16>(c, A + k0, w + k0 * 16, k1 - k0);
   }
-  for (int64_t blk = 0; blk < nb; ++blk) mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, S + blk * 256, 16);
+  for (int64_t blk = 0; blk < nb; ++blk) {
+    ahead->fetch(1);
+    mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, S + blk * 256, 16);
+  }
   write_rows<MR>(*o, row, c, factor);
 }
 
 template <int SAI, int SAK>
 INLINE void read(const RowsOut &o, int causal, const float *A, const float *w, const float *a, const float *S, int64_t nb,
                  const float *factor, Ahead &ahead) {
-#define CALL(MR, r)  \
-  ahead.fetch(nb);   \
-  read_tile<MR, SAI, SAK>(&o, r, causal, A + (r)*16, w, a + (r)*SAI, S, nb, factor)
+#define CALL(MR, r) read_tile<MR, SAI, SAK>(&o, r, causal, A + (r)*16, w, a + (r)*SAI, S, nb, factor, &ahead)
   ROWS16(CALL)
 #undef CALL
 }
 
+// s += x; the rounding error of the sum goes to e (unless null): Fast2Sum, exact while |s| >= |x|.
+INLINE void add_to(float *s, float *e, vf x) {
+  const vf old = load(s), sum = old + x;
+  store(s, sum);
+  if (e) store(e, load(e) + (x - (sum - old)));
+}
+
 // ---- S[f][:] += sum_j a(f, j) w[j][:], 16 features x 16 columns. Sums of 16 tokens are rounded into S once.
-template <int MR, int SAI, int SAK>
-NOINLINE void update_tile(float *S, const float *a, const float *w) {
+template <int MR, int SAI, int SAK, bool EXACT>
+NOINLINE void update_tile(float *S, float *E, const float *a, const float *w) {
   vf c[MR][NT] = {};
   mac<MR, NT, SAI, SAK, 16>(c, a, w, C);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
-    float *p = S + i * 16 + n * VL;
-    store(p, load(p) + c[i][n]);
+    add_to(S + i * 16 + n * VL, EXACT ? E + i * 16 + n * VL : nullptr, c[i][n]);
   }
 }
 
 template <int SAI, int SAK>
-INLINE void update(float *S, const float *a, const float *w, Ahead &ahead) {
-#define CALL(MR, r) ahead.fetch(1); update_tile<MR, SAI, SAK>(S + (r)*16, a + (r)*SAI, w)
+INLINE void update(float *S, float *E, const float *a, const float *w, Ahead &ahead) {
+#define CALL(MR, r)                                                              \
+  ahead.fetch(1);                                                                \
+  if (E)                                                                         \
+    update_tile<MR, SAI, SAK, true>(S + (r)*16, E + (r)*16, a + (r)*SAI, w);     \
+  else                                                                           \
+    update_tile<MR, SAI, SAK, false>(S + (r)*16, nullptr, a + (r)*SAI, w)
   ROWS16(CALL)
 #undef CALL
 }
@@ -158,10 +180,13 @@ INLINE void update(float *S, const float *a, const float *w, Ahead &ahead) {
 // ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as columns.
 template <int MR>
 NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
-                        const float *h, const float *a, const float *W) {
+                        const float *h, const float *a, const float *W, Ahead *ahead) {
   vf c[MR][NT];
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) c[i][n] = z[i] * load(h + n * VL);
-  for (int64_t p = 0; p < panels; ++p) mac<MR, NT, 16, 1, 16>(c, S + p * panel_step, xT + p * 256, 16);
+  for (int64_t p = 0; p < panels; ++p) {
+    ahead->fetch(1);
+    mac<MR, NT, 16, 1, 16>(c, S + p * panel_step, xT + p * 256, 16);
+  }
   if (a) mac<MR, NT, 16, 1, 16>(c, a, W, C);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) store(d + i * 16 + n * VL, c[i][n]);
 }
@@ -169,9 +194,8 @@ NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t pa
 // d, S, z, a: the 16 rows of one block; S in panels panel_step apart; a may be null.
 INLINE void grads(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
                   const float *h, const float *a, const float *W, Ahead &ahead) {
-#define CALL(MR, r)        \
-  ahead.fetch(panels + 1); \
-  grad_tile<MR>(d + (r)*16, S + (r)*16, panel_step, panels, xT, z + (r), h, a ? a + (r)*16 : nullptr, W)
+#define CALL(MR, r) \
+  grad_tile<MR>(d + (r)*16, S + (r)*16, panel_step, panels, xT, z + (r), h, a ? a + (r)*16 : nullptr, W, &ahead)
   ROWS16(CALL)
 #undef CALL
 }

@@ -1,0 +1,67 @@
+"""The pool of large outputs: memory comes back when the last tensor on it dies, never before."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+from linnet.native import memory
+
+MEGA = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def fresh_pool() -> None:
+    gc.collect()
+    memory.release()
+
+
+def test_small_tensors_are_ordinary() -> None:
+    assert memory.empty(3, 5).shape == (3, 5)
+    assert not memory._unused
+
+
+def test_a_block_is_used_again_only_when_nothing_holds_it() -> None:
+    a = memory.empty(2, MEGA)
+    address, view = a.data_ptr(), a[1, 5:9]
+    a.fill_(1.0)
+    del a
+    b = memory.empty(2, MEGA)
+    assert b.data_ptr() != address, "a view still holds the first block"
+    b.fill_(2.0)
+    assert view.eq(1.0).all()
+    array = view.numpy()
+    del view
+    assert memory.empty(2, MEGA).data_ptr() != address, "a numpy array still holds it"
+    del array
+    assert memory.empty(2, MEGA).data_ptr() in (address, b.data_ptr()) or memory._unused
+
+
+def test_a_freed_block_comes_back() -> None:
+    a = memory.empty(MEGA)
+    address = a.data_ptr()
+    del a
+    assert len(memory._unused) == 1
+    b = memory.empty(MEGA - 7)
+    assert b.data_ptr() == address and not memory._unused
+
+
+def test_gradients_keep_their_memory() -> None:
+    x = torch.zeros(MEGA, requires_grad=True)
+    g = memory.empty(MEGA).fill_(3.0)
+    (x * 1.0).backward(g)
+    del g
+    assert x.grad is not None
+    other = memory.empty(MEGA).fill_(5.0)
+    assert x.grad.eq(3.0).all() and other.eq(5.0).all()
+
+
+def test_the_pool_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEEP", 24 * MEGA)
+    held = [memory.empty(2 * MEGA) for _ in range(6)]  # 8 MiB each
+    held.clear()
+    last = memory.empty(4 * MEGA)
+    assert last.numel() == 4 * MEGA
+    assert sum(map(len, memory._unused)) <= memory.KEEP
