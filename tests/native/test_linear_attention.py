@@ -95,8 +95,9 @@ def test_every_instruction_set_equals_the_quadratic_form(isa: str, core: Core) -
 
 
 def test_the_instruction_sets_are_real_and_differ() -> None:
-    assert ISAS[-1] == "base" and library.info()["isa"] in ISAS
-    with pytest.raises(ValueError, match="'mmx' cannot run here; available: .*base"):
+    assert ISAS[-1] == "base"
+    assert library.info()["isa"] in ISAS
+    with pytest.raises(ValueError, match=r"'mmx' cannot run here; available: .*base"):
         library.use_isa("mmx")
 
 
@@ -134,7 +135,9 @@ def test_strided_inputs_are_read_where_they_stand() -> None:
         how = (None, None, None, None, "elu", (), True, True, 1.0, 1e-6)
         a, b = native.forward(q, k, v, *how), native.forward(q.contiguous(), k.contiguous(), v.contiguous(), *how)
         for x, y in zip(a, b, strict=True):
-            assert x is not None and y is not None and torch.equal(x, y)
+            assert x is not None
+            assert y is not None
+            assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("kind", ["elu", "relu", "exp"])
@@ -162,7 +165,8 @@ def test_the_exponential_is_exact_over_its_range(isa: str, kind: str) -> None:
         want = Core(kind).features(one.double()).item()
         slack = 1.5e-8 * abs(one.item()) if kind == "elu" else 0.0  # where elu + 1 is next to nothing
         assert abs(z.item() - want) <= (2.5e-7 + slack) * abs(want), f"phi({one.item()})"
-    assert s is not None and s.isfinite().all()
+    assert s is not None
+    assert s.isfinite().all()
 
 
 def test_long_sums_keep_their_digits() -> None:
@@ -172,7 +176,8 @@ def test_long_sums_keep_their_digits() -> None:
     how = ("elu", (), True, True, 1.0, 1e-6)
     s, z = native.forward(q, k, v, None, None, None, None, *how)[2:]
     phi = Core("elu").features(k.double())[0, :, 0]
-    assert s is not None and z is not None
+    assert s is not None
+    assert z is not None
     exact_s, exact_z = phi.T @ v.double()[0, :, 0], phi.sum(0)
     assert (s[0, 0] - exact_s).abs().max() / exact_s.abs().max() < 3e-7
     assert (z[0, 0] - exact_z).abs().max() / exact_z.abs().max() < 2e-7
@@ -186,7 +191,8 @@ def test_step_keeps_the_dtype_of_the_state(isa: str) -> None:
             s0, z0 = t["s0"].to(dtype), t["z0"].to(dtype)
             out, s, z = native.step(q, k, v, s0, z0, core.kind, core.coeffs, False, 0.7, 0.5)
             want = run_reference(t, core, True, False, None)
-            assert s.dtype == z.dtype == dtype and out.dtype == torch.float32
+            assert s.dtype == z.dtype == dtype
+            assert out.dtype == torch.float32
             for a, b in zip((out[:, None], s, z), want[:3], strict=True):
                 assert (a.double() - b).abs().max() / b.abs().max() <= TOLERANCE
 

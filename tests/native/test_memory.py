@@ -45,7 +45,8 @@ def test_a_freed_block_comes_back() -> None:
     del a
     assert len(memory._unused) == 1
     b = memory.empty(MEGA - 7)
-    assert b.data_ptr() == address and not memory._unused
+    assert b.data_ptr() == address
+    assert not memory._unused
 
 
 def test_gradients_keep_their_memory() -> None:
@@ -55,7 +56,8 @@ def test_gradients_keep_their_memory() -> None:
     del g
     assert x.grad is not None
     other = memory.empty(MEGA).fill_(5.0)
-    assert x.grad.eq(3.0).all() and other.eq(5.0).all()
+    assert x.grad.eq(3.0).all()
+    assert other.eq(5.0).all()
 
 
 def test_the_pool_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ static const linnet_table *table() {
   return chosen;
 }
 
-// Large outputs are fresh memory: ask for 2 MiB pages before the first write, or page faults cost as much as the kernel.
+// Large outputs are fresh memory: ask for 2 MiB pages before the first write, or page faults cost as much as the
+// kernel.
 static void expect_writes(void *p, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   const uintptr_t page = (uintptr_t)2 << 20;

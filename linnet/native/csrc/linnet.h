@@ -10,23 +10,23 @@
 
 typedef struct {
   // forward: outputs, then inputs
-  float *out, *inv;          // [B,T,H,V]; inv [B,T,H] = d out / d numerator (null: not kept)
-  float *s_out, *z_out;      // [S,H,F,V], [S,H,F] contiguous (null: not wanted)
-  const float *q, *k, *v;    // [B,Tq,H,D], [B,Tk,H,D], [B,Tk,H,V]
-  const uint8_t *mask;       // [B,Tk], 1 = real token (null: all real)
-  const int64_t *cu;         // [S+1] starts of packed sequences (null: sequence = batch row)
-  const float *s0, *z0;      // initial state, like s_out (null: zero)
+  float *out, *inv;        // [B,T,H,V]; inv [B,T,H] = d out / d numerator (null: not kept)
+  float *s_out, *z_out;    // [S,H,F,V], [S,H,F] contiguous (null: not wanted)
+  const float *q, *k, *v;  // [B,Tq,H,D], [B,Tk,H,D], [B,Tk,H,V]
+  const uint8_t *mask;     // [B,Tk], 1 = real token (null: all real)
+  const int64_t *cu;       // [S+1] starts of packed sequences (null: sequence = batch row)
+  const float *s0, *z0;    // initial state, like s_out (null: zero)
   // backward: gradients in, gradients out
   const float *g, *gs, *gz;  // of out, s_out, z_out (gs, gz null: zero)
   float *dq, *dk, *dv;
-  float *ds0, *dz0;          // null: not wanted
+  float *ds0, *dz0;  // null: not wanted
   int64_t S, B, Tq, Tk, H, D, V, F;
   int64_t q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h;  // strides of the inputs
   int64_t o_b, o_t, o_h, g_b, g_t, g_h;                 // of out and of its gradient
   int64_t mask_b;
-  int64_t kind;      // 0 identity, 1 elu+1, 2 relu, 3 relu^2, 4 exp, 5 quadratic c0 + c1 s + c2 s^2
+  int64_t kind;  // 0 identity, 1 elu+1, 2 relu, 3 relu^2, 4 exp, 5 quadratic c0 + c1 s + c2 s^2
   int64_t causal, normalize, threads;
-  int64_t wide;      // step only: s0, z0, s_out, z_out are double
+  int64_t wide;  // step only: s0, z0, s_out, z_out are double
   double scale, eps, c0, c1, c2;
 } linnet_call;  // dq, dk, dv are contiguous [B,T,H,.]
 

@@ -61,8 +61,8 @@ INLINE float sum(vf x) {
   return total;
 }
 
-// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f on [-1/2, 1/2] by a minimax polynomial, relative error 1e-7. The
-// rounding of log2(e) adds 1.3e-8 |x| to it, unless EXACT; elu+1 can do without, its large |x| are tiny numbers.
+// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f on [-1/2, 1/2] by a minimax polynomial, relative error 1e-7.
+// The rounding of log2(e) adds 1.3e-8 |x| to it, unless EXACT; elu+1 can do without, its large |x| are tiny numbers.
 template <bool EXACT>
 INLINE vf exp_in_range(vf x) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
@@ -154,8 +154,10 @@ INLINE void transpose16(float *dst, const float *src, int64_t stride) {
       x = _mm512_insertf32x4(x, _mm_loadu_ps(p + 8 * stride), 2);
       r[a] = _mm512_insertf32x4(x, _mm_loadu_ps(p + 12 * stride), 3);
     }
-    __m512d t0 = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1])), t1 = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
-    __m512d t2 = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3])), t3 = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
+    __m512d t0 = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1])),
+            t1 = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
+    __m512d t2 = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3])),
+            t3 = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
     store(dst + (4 * g + 0) * 16, (vf)_mm512_unpacklo_pd(t0, t2));
     store(dst + (4 * g + 1) * 16, (vf)_mm512_unpackhi_pd(t0, t2));
     store(dst + (4 * g + 2) * 16, (vf)_mm512_unpacklo_pd(t1, t3));
@@ -168,8 +170,10 @@ INLINE void transpose16(float *dst, const float *src, int64_t stride) {
       const float *p = src + (8 * half + a) * stride + 4 * g;
       r[a] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * stride), 1);
     }
-    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
-    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+    __m256d t0 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])),
+            t1 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+    __m256d t2 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])),
+            t3 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
     float *d = dst + 8 * half;
     store(d + (4 * g + 0) * 16, (vf)_mm256_unpacklo_pd(t0, t2));
     store(d + (4 * g + 1) * 16, (vf)_mm256_unpackhi_pd(t0, t2));

@@ -10,9 +10,9 @@
 
 namespace {
 
-struct Rows {       // 16 consecutive tokens of one head
+struct Rows {  // 16 consecutive tokens of one head
   const float *p;
-  int64_t stride;   // floats from one token to the next
+  int64_t stride;  // floats from one token to the next
 };
 
 INLINE void copy_tail(float *dst, const float *src, int64_t n) {  // 16 floats, zeros after the first n
@@ -151,8 +151,7 @@ NOINLINE void features_vjp(float *dxT, const Quadratic &m, const float *xT, cons
         di[n] = load(df + n * VL) * load(xT + i * C + n * VL) * (2.0f * m.w_diag / m.w_off);
       }
       df += C;
-      for (int64_t j = i + 1; j < m.D; ++j, df += C)
-        UNROLL(4) for (int n = 0; n < NT; ++n) {
+      for (int64_t j = i + 1; j < m.D; ++j, df += C) UNROLL(4) for (int n = 0; n < NT; ++n) {
           vf d = load(df + n * VL);
           float *p = dxT + j * C + n * VL;
           di[n] += d * load(xT + j * C + n * VL);
@@ -165,8 +164,9 @@ NOINLINE void features_vjp(float *dxT, const Quadratic &m, const float *xT, cons
     }
 }
 
-// z[f] += sum over 16 tokens of weight_t phi_f(x_t): through the 16 x 16 products of widths, so nothing is summed across
-// a vector. natural: x; weighted: x with each row times weight_t (may be x itself); weight: [16] for the constant feature.
+// z[f] += sum over 16 tokens of weight_t phi_f(x_t): through the 16 x 16 products of widths, so nothing is summed
+// across a vector. natural: x; weighted: x with each row times weight_t (may be x itself); weight: [16] for the
+// constant feature.
 NOINLINE void add_feature_sums(float *z, const Quadratic &m, const float *natural, const float *weighted,
                                const float *weight) {
   if (m.c0 > 0.0f) {

@@ -21,9 +21,9 @@ INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  /
   }
 }
 
-// Rows that will be needed soon, brought into the second-level cache a few lines at a time between blocks of work: all at once
-// they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product, and a row ends
-// on a whole unit: few branches, all easy to predict.
+// Rows that will be needed soon, brought into the second-level cache a few lines at a time between blocks of work: all
+// at once they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product, and
+// a row ends on a whole unit: few branches, all easy to predict.
 struct Ahead {
   static constexpr int MOST = 5, LINES = 6;
   const float *row[MOST];
@@ -66,13 +66,31 @@ struct Ahead {
 // CALL(rows of the tile, first row) until all 16 rows are done; TILES of them.
 #if defined(__AVX512F__)
 constexpr int TILES = 1;
-#define ROWS16(CALL) { CALL(16, 0); }
+#define ROWS16(CALL) \
+  {                  \
+    CALL(16, 0);     \
+  }
 #elif defined(__AVX2__)
 constexpr int TILES = 3;
-#define ROWS16(CALL) { CALL(6, 0); CALL(6, 6); CALL(4, 12); }
+#define ROWS16(CALL) \
+  {                  \
+    CALL(6, 0);      \
+    CALL(6, 6);      \
+    CALL(4, 12);     \
+  }
 #else
 constexpr int TILES = 8;
-#define ROWS16(CALL) { CALL(2, 0); CALL(2, 2); CALL(2, 4); CALL(2, 6); CALL(2, 8); CALL(2, 10); CALL(2, 12); CALL(2, 14); }
+#define ROWS16(CALL) \
+  {                  \
+    CALL(2, 0);      \
+    CALL(2, 2);      \
+    CALL(2, 4);      \
+    CALL(2, 6);      \
+    CALL(2, 8);      \
+    CALL(2, 10);     \
+    CALL(2, 12);     \
+    CALL(2, 14);     \
+  }
 #endif
 
 // ---- out[16][16] = sum_k a(i, k) b[k][0..15]: scores of 16 x 16 tokens, over nb blocks of 16 steps.
@@ -85,7 +103,7 @@ NOINLINE void score_tile(float *out, const float *a, const float *b, int64_t nb)
 
 template <int SAI, int SAK>
 INLINE void scores(float *out, const float *a, const float *b, int64_t nb) {
-#define CALL(MR, r) score_tile<MR, SAI, SAK>(out + (r)*16, a + (r)*SAI, b, nb)
+#define CALL(MR, r) score_tile<MR, SAI, SAK>(out + (r) * 16, a + (r) * SAI, b, nb)
   ROWS16(CALL)
 #undef CALL
 }
@@ -119,10 +137,11 @@ INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *
   }
 }
 
-// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what none of its rows sees.
+// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what none of its rows
+// sees.
 template <int MR, int SAI, int SAK>
-NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a, const float *S,
-                        int64_t nb, const float *factor, Ahead *ahead) {
+NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a,
+                        const float *S, int64_t nb, const float *factor, Ahead *ahead) {
   vf c[MR][NT] = {};
   if (MR == 16) {
     const int first = causal < 0 ? 8 : 0;  // the half that all rows see
@@ -141,10 +160,10 @@ NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, c
 }
 
 template <int SAI, int SAK>
-INLINE void read(const RowsOut &o, int causal, const float *A, const float *w, const float *a, const float *S, int64_t nb,
-                 const float *factor, Ahead &ahead) {
-#define CALL(MR, r) read_tile<MR, SAI, SAK>(&o, r, causal, A + (r)*16, w, a + (r)*SAI, S, nb, factor, &ahead)
-  ROWS16(CALL)
+INLINE void read(const RowsOut &o, int causal, const float *A, const float *w, const float *a, const float *S,
+                 int64_t nb, const float *factor, Ahead &ahead){
+#define CALL(MR, r) read_tile<MR, SAI, SAK>(&o, r, causal, A + (r) * 16, w, a + (r) * SAI, S, nb, factor, &ahead)
+    ROWS16(CALL)
 #undef CALL
 }
 
@@ -167,17 +186,18 @@ NOINLINE void update_tile(float *S, float *E, const float *a, const float *w) {
 
 template <int SAI, int SAK>
 INLINE void update(float *S, float *E, const float *a, const float *w, Ahead &ahead) {
-#define CALL(MR, r)                                                              \
-  ahead.fetch(1);                                                                \
-  if (E)                                                                         \
-    update_tile<MR, SAI, SAK, true>(S + (r)*16, E + (r)*16, a + (r)*SAI, w);     \
-  else                                                                           \
-    update_tile<MR, SAI, SAK, false>(S + (r)*16, nullptr, a + (r)*SAI, w)
+#define CALL(MR, r)                                                                \
+  ahead.fetch(1);                                                                  \
+  if (E)                                                                           \
+    update_tile<MR, SAI, SAK, true>(S + (r) * 16, E + (r) * 16, a + (r) * SAI, w); \
+  else                                                                             \
+    update_tile<MR, SAI, SAK, false>(S + (r) * 16, nullptr, a + (r) * SAI, w)
   ROWS16(CALL)
 #undef CALL
 }
 
-// ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as columns.
+// ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as
+// columns.
 template <int MR>
 NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
                         const float *h, const float *a, const float *W, Ahead *ahead) {
@@ -195,7 +215,7 @@ NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t pa
 INLINE void grads(float *d, const float *S, int64_t panel_step, int64_t panels, const float *xT, const float *z,
                   const float *h, const float *a, const float *W, Ahead &ahead) {
 #define CALL(MR, r) \
-  grad_tile<MR>(d + (r)*16, S + (r)*16, panel_step, panels, xT, z + (r), h, a ? a + (r)*16 : nullptr, W, &ahead)
+  grad_tile<MR>(d + (r) * 16, S + (r) * 16, panel_step, panels, xT, z + (r), h, a ? a + (r) * 16 : nullptr, W, &ahead)
   ROWS16(CALL)
 #undef CALL
 }

@@ -1,0 +1,161 @@
+// Backward from q, k, v, out and inv alone: a sweep to the right with S gives dq, one to the left with R gives dk and
+// dv.
+//
+//   g_n = g inv,  h = -(g . out) inv,  W = tril(g_n v^T + h),  R = sum phi(q)^T g_n,  r = sum h phi(q)
+//   dphi(q) = W phi(k) + g_n S^T + h z      dphi(k) = W^T phi(q) + v R^T + r      dv = A^T g_n + phi(k) R
+//
+// Quadratic kernels take the terms inside a chunk through kappa'(q.k) and the others through their features.
+#pragma once
+#include "chunk.h"
+
+namespace {
+
+// Output gradients of 16 queries into gn and h; rows that are not there get 0.
+INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  for (int i = 0; i < C; ++i) w.inv[i] = i < n ? c->inv[(sp.b * c->Tq + t + i) * c->H + h] : 0.0f;
+  load_output_grad(w.gn, w.h, rows_at(c->g, sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t),
+                   rows_at(c->out, sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t), w.inv, c->V, c->normalize);
+}
+
+// Quadratic kernels: dx [D][16] = sum_j x_j W[j][:] with x [D][16] the other side's tokens (null: none).
+INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
+  for (int64_t blk = 0; blk < s.nbD; ++blk)
+    grads(w.dx + blk * 256, w.zeros, 0, 0, w.zeros, w.zeros, w.ones, xT ? xT + blk * 256 : nullptr, w.W, w.ahead);
+}
+
+// dq of 16 tokens, from the state before them and (causal) from their own keys.
+void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  plan_ahead(s, w, sp, at, {0, c->V, s.P}, true, c->causal, true);
+  const uint8_t *mask = c->causal && c->mask ? c->mask + sp.b * c->mask_b + t : nullptr;
+  fill_valid(w.valid, mask, n);
+  load_g(s, w, sp, at);
+  transpose(w.gT, w.gn, s.P);
+  load_natural_by_kind[c->kind](w.qn, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), c->D, w.valid);
+  if (s.quad) transpose(w.qT, w.qn, s.nbD);
+  if (c->causal) {
+    load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), true);
+    load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h, c->v_t), c->V, w.valid);
+    scores<16, 1>(w.W, w.vp, w.gT, s.P);  // rows keys, columns queries
+    if (s.quad) {
+      scores<16, 1>(w.raw, w.kn, w.qT, s.nbD);
+      causal_scores<QUERY_AFTER_KEY>(
+          w.W, [&](vf x, int i, int col) { return (x + load(w.h + col)) * s.m.slope(load(w.raw + i * C + col)); });
+    } else {
+      causal_scores<QUERY_AFTER_KEY>(w.W, [&](vf x, int, int col) { return x + load(w.h + col); });
+    }
+  }
+  const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
+  const float *kT = c->causal ? w.kT : nullptr, *result = w.d;
+  for (int64_t blk = 0; blk < s.nbF; ++blk) {
+    const int64_t f = blk * 16;
+    grads(w.d + f * C, st.S + f * 16, step, panels, w.gT, st.z + f, w.h, s.quad || !kT ? nullptr : kT + f * C, w.W,
+          w.ahead);
+    if (keep)
+      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
+  }
+  if (s.quad) {
+    inner_grads(s, w, kT);
+    features_vjp(w.dx, s.m, w.qT, w.d);
+    result = w.dx;
+  }
+  store_grad_by_kind[c->kind](c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.qn,
+                              w.valid, s.stream_d);
+  if (!keep) return;
+  st.live = true;
+  add_sums(s, w, st, w.kn, w.valid, false);
+}
+
+void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1) {
+  const linnet_call *c = s.c;
+  const Span sp = span_of(c, seq);
+  const Part all = {0, c->V, s.P};
+  start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, all);
+  if (!c->causal)
+    sweep<false>(sp.k0, sp.k1, h0, h1, c->D + c->V,
+                 [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, all); });
+  sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V,
+               [&](const Place &at) { dq_chunk(s, w, streams[at.h - h0], sp, at, c->causal && at.t + C < sp.q1); });
+  if (s.stream_d) stream_fence();
+}
+
+// dk and dv of 16 tokens, from R after them and (causal) from their own queries.
+void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal);
+  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
+  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h, c->v_t), c->V, w.valid);
+  transpose(w.vT, w.vp, s.P);
+  if (c->causal) {
+    load_q(s, w, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), true);
+    load_g(s, w, sp, at);
+    scores<16, 1>(w.A, w.kn, w.qT, s.nbD);  // rows keys, columns queries
+    scores<16, 1>(w.W, w.gn, w.vT, s.P);    // rows queries, columns keys
+    if (s.quad) {
+      transpose16(w.raw, w.A, C);
+      causal_scores<KEY_BEFORE_QUERY>(
+          w.W, [&](vf x, int i, int col) { return (x + w.h[i]) * s.m.slope(load(w.raw + i * C + col)); });
+      causal_scores<QUERY_AFTER_KEY>(w.A, [&](vf x, int i, int) { return s.m.kernel(x) * w.valid[i]; });
+    } else {
+      causal_scores<KEY_BEFORE_QUERY>(w.W, [&](vf x, int i, int) { return x + w.h[i]; });
+      causal_scores<QUERY_AFTER_KEY>(w.A, [](vf x, int, int) { return x; });
+    }
+  }
+  float *dv = c->dv + ((sp.b * c->Tk + t) * c->H + h) * c->V;
+  const int side = c->causal ? -1 : 0;
+  for (int64_t p = 0; p < s.P; ++p) {
+    const int64_t width = c->V - p * 16;
+    const RowsOut o = {dv + p * 16, c->H * c->V, n, width < 16 ? width : 16, s.stream_v};
+    const float *R = st.S + p * s.Fp * 16;
+    if (s.quad)
+      read<1, 16>(o, side, w.A, w.gn + p * 256, w.fk, R, st.live ? s.nbF : 0, nullptr, w.ahead);
+    else
+      read<16, 1>(o, side, w.A, w.gn + p * 256, w.kn, R, st.live ? s.nbD : 0, nullptr, w.ahead);
+  }
+  const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
+  const float *qT = c->causal ? w.qT : nullptr, *result = w.d;
+  for (int64_t blk = 0; blk < s.nbF; ++blk) {
+    const int64_t f = blk * 16;
+    grads(w.d + f * C, st.S + f * 16, step, panels, w.vT, st.z + f, w.ones, s.quad || !qT ? nullptr : qT + f * C, w.W,
+          w.ahead);
+    if (keep)
+      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, w.qn, w.fq, w.gn, blk, p);
+  }
+  if (s.quad) {
+    inner_grads(s, w, qT);
+    features_vjp(w.dx, s.m, w.kT, w.d);
+    result = w.dx;
+  }
+  store_grad_by_kind[c->kind](c->dk + ((sp.b * c->Tk + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.kn,
+                              w.valid, s.stream_d);
+  if (!keep) return;
+  st.live = true;
+  add_sums(s, w, st, w.qn, w.h, true);
+}
+
+void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1) {
+  const linnet_call *c = s.c;
+  const Span sp = span_of(c, seq);
+  const Part all = {0, c->V, s.P};
+  start_streams(s, w, streams, c->gs, c->gz, seq, h0, h1, all);
+  if (!c->causal)
+    sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
+      fill_valid(w.valid, nullptr, at.n);
+      load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
+      load_g(s, w, sp, at);
+      add_outer(s, w, streams[at.h - h0], w.qn, w.fq, w.gn, s.P);  // R += phi(q)^T gn,  r += sum h phi(q)
+      add_sums(s, w, streams[at.h - h0], w.qn, w.h, true);
+    });
+  sweep<true>(sp.k0, sp.k1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
+    dkv_chunk(s, w, streams[at.h - h0], sp, at, c->causal && (at.t > sp.k0 || c->ds0));
+  });
+  finish_streams(s, streams, c->ds0, c->dz0, seq, h0, h1, all);
+  if (s.stream_v || s.stream_d) stream_fence();
+}
+
+}  // namespace

@@ -1,0 +1,118 @@
+// The pieces of work on one chunk of 16 tokens that the forward and the backward share.
+#pragma once
+#include "stream.h"
+
+namespace {
+
+enum Side { KEY_BEFORE_QUERY, QUERY_AFTER_KEY };  // rows are queries, columns keys; or the other way round
+
+// Keeps the causal half of 16 x 16 scores. apply(x, row, column group) may change them first.
+template <int SIDE, class F>
+INLINE void causal_scores(float *A, F apply) {
+  vi lane;
+  for (int n = 0; n < VL; ++n) lane[n] = n;
+  for (int i = 0; i < C; ++i)
+    for (int n = 0; n < NT; ++n) {
+      const vi keep = SIDE == KEY_BEFORE_QUERY ? lane + n * VL <= i : lane + n * VL >= i;
+      float *p = A + i * C + n * VL;
+      store(p, (vf)((vi)apply(load(p), i, n * VL) & keep));
+    }
+}
+
+// den[i] = sum_j A[i][j] + phi(q_i) . z  ->  factor[i] = scale / (scale den + eps), or scale; 0 for tokens that are not
+// there
+NOINLINE void factors(const Shape &s, const Scratch &w, const float *A, const Stream &st, float *factor) {
+  const float scale = (float)s.c->scale, eps = (float)s.c->eps;
+  vf den[NT] = {};
+  if (s.c->normalize) {
+    float rows[256], columns[256];
+    for (int i = 0; i < C; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
+        vf x = A ? load(A + i * C + n * VL) : (vf){};
+        if (!s.quad && st.live)
+          for (int64_t b = 0; b < s.nbD; ++b)
+            x += load(w.qn + b * 256 + i * 16 + n * VL) * load(st.z + b * 16 + n * VL);
+        store(rows + i * C + n * VL, x);
+      }
+    transpose16(columns, rows, 16);
+    for (int l = 0; l < C; ++l) UNROLL(4) for (int n = 0; n < NT; ++n) den[n] += load(columns + l * C + n * VL);
+    if (s.quad && st.live)
+      for (int64_t f = 0; f < s.c->F; ++f)
+        UNROLL(4) for (int n = 0; n < NT; ++n) den[n] += st.z[f] * load(w.fq + f * C + n * VL);
+  }
+  for (int n = 0; n < NT; ++n) {
+    vf x = s.c->normalize ? scale / (den[n] * scale + eps) : splat(scale);
+    vf valid = load(w.valid + n * VL);
+    store(factor + n * VL, valid > 0.0f ? x : (vf){});
+  }
+}
+
+INLINE void load_q(const Shape &s, Scratch &w, Rows q, bool transposed) {
+  load_natural_by_kind[s.c->kind](w.qn, q, s.c->D, w.valid);
+  if (transposed || s.quad) transpose(w.qT, w.qn, s.nbD);
+  if (s.quad) build_features(w.fq, s.m, w.qT, w.valid);
+}
+
+INLINE void load_k(const Shape &s, Scratch &w, Rows k, bool transposed) {
+  load_natural_by_kind[s.c->kind](w.kn, k, s.c->D, w.valid);
+  if (transposed || s.quad) transpose(w.kT, w.kn, s.nbD);
+  if (s.quad) build_features(w.fk, s.m, w.kT, w.valid);
+}
+
+// S += phi(x)^T w over 16 tokens: the 16 features of block blk, panel p.
+INLINE void add_block(const Shape &s, Scratch &ws, const Stream &st, const float *natural, const float *features,
+                      const float *w, int64_t blk, int64_t p) {
+  const int64_t at = (p * s.Fp + blk * 16) * 16;
+  float *S = st.S + at, *E = st.E ? st.E + at : nullptr;
+  if (s.quad)
+    update<16, 1>(S, E, features + blk * 256, w + p * 256, ws.ahead);
+  else
+    update<1, 16>(S, E, natural + blk * 256, w + p * 256, ws.ahead);
+}
+
+INLINE void add_outer(const Shape &s, Scratch &ws, Stream &st, const float *natural, const float *features,
+                      const float *w, int64_t panels) {
+  for (int64_t p = 0; p < panels; ++p)
+    for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, ws, st, natural, features, w, blk, p);
+  st.live = true;
+}
+
+// z += sum_t weight_t phi(x_t)
+INLINE void add_sums(const Shape &s, Scratch &w, Stream &st, const float *natural, const float *weight, bool weighted) {
+  if (s.quad) {
+    const float *x = natural;
+    if (weighted) {
+      for (int64_t b = 0; b < s.nbD; ++b)
+        for (int i = 0; i < C; ++i)
+          for (int n = 0; n < NT; ++n)
+            store(w.dx + b * 256 + i * 16 + n * VL, load(natural + b * 256 + i * 16 + n * VL) * weight[i]);
+      x = w.dx;
+    }
+    memset(w.sums, 0, s.Fp * sizeof(float));
+    add_feature_sums(w.sums, s.m, natural, x, weight);
+  } else {
+    for (int64_t b = 0; b < s.nbD; ++b) UNROLL(4) for (int n = 0; n < NT; ++n) {
+        vf total = {};
+        UNROLL(16) for (int i = 0; i < C; ++i) {
+          const vf x = load(natural + b * 256 + i * 16 + n * VL);
+          total += weighted ? x * weight[i] : x;
+        }
+        store(w.sums + b * 16 + n * VL, total);
+      }
+  }
+  for (int64_t f = 0; f < s.Fp; f += VL) add_to(st.z + f, st.e ? st.e + f : nullptr, load(w.sums + f));
+  if (st.e && ++st.since == FOLD / C) fold(s, st);
+}
+
+void accumulate_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  plan_ahead(s, w, sp, at, part, false, true, false);
+  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
+  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t), part.V,
+                         w.valid);
+  add_outer(s, w, st, w.kn, w.fk, w.vp, part.panels);
+  add_sums(s, w, st, w.kn, w.valid, false);
+}
+
+}  // namespace

@@ -1,0 +1,72 @@
+// Forward:  o_t = factor_t ( sum_{j<=t} kappa(q_t, k_j) v_j + phi(q_t) S ),  then  S += phi(k)^T v,  z += sum phi(k).
+#pragma once
+#include "chunk.h"
+
+namespace {
+
+// Panel by panel: the outputs, then (keep) the update with the same tokens' keys while the panel is in the first-level
+// cache.
+void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part, int causal,
+                  bool keep) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  factors(s, w, causal ? w.A : nullptr, st, w.inv);
+  if (c->inv && part.v0 == 0)
+    for (int i = 0; i < n; ++i) c->inv[(sp.b * c->Tq + t + i) * c->H + h] = w.inv[i];
+  float *out = c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h + part.v0;
+  for (int64_t p = 0; p < part.panels; ++p) {
+    const int64_t width = part.V - p * 16;
+    const RowsOut o = {out + p * 16, c->o_t, n, width < 16 ? width : 16, s.stream_v};
+    const float *S = st.S + p * s.Fp * 16;
+    if (s.quad)
+      read<1, 16>(o, causal, w.A, w.vp + p * 256, w.fq, S, st.live ? s.nbF : 0, w.inv, w.ahead);
+    else
+      read<16, 1>(o, causal, w.A, w.vp + p * 256, w.qn, S, st.live ? s.nbD : 0, w.inv, w.ahead);
+    if (keep)
+      for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
+  }
+  if (!keep) return;
+  st.live = true;
+  add_sums(s, w, st, w.kn, w.valid, false);
+}
+
+void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part,
+                  bool keep) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  plan_ahead(s, w, sp, at, part, true, true, false);
+  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  load_q(s, w, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), false);
+  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), true);
+  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t), part.V,
+                         w.valid);
+  scores<16, 1>(w.A, w.qn, w.kT, s.nbD);
+  if (s.quad)
+    causal_scores<KEY_BEFORE_QUERY>(w.A, [&](vf x, int, int col) { return s.m.kernel(x) * load(w.valid + col); });
+  else
+    causal_scores<KEY_BEFORE_QUERY>(w.A, [](vf x, int, int) { return x; });
+  write_output(s, w, st, sp, at, part, 1, keep);
+}
+
+void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1, const Part &part) {
+  const linnet_call *c = s.c;
+  const Span sp = span_of(c, seq);
+  start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, part);
+  if (c->causal) {
+    sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + part.V, [&](const Place &at) {
+      causal_chunk(s, w, streams[at.h - h0], sp, at, part, c->s_out || at.t + C < sp.q1);
+    });
+  } else {
+    sweep<false>(sp.k0, sp.k1, h0, h1, c->D + c->V,
+                 [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
+    sweep<false>(sp.q0, sp.q1, h0, h1, c->D, [&](const Place &at) {
+      fill_valid(w.valid, nullptr, at.n);
+      load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
+      write_output(s, w, streams[at.h - h0], sp, at, part, 0, false);
+    });
+  }
+  finish_streams(s, streams, c->s_out, c->z_out, seq, h0, h1, part);
+  if (s.stream_v) stream_fence();
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// One token for a batch of streams: s1 = s0 + phi(k) v^T, out = phi(q) s1 / ...; bound by reading and writing the
+// state.
+#pragma once
+#include "stream.h"
+
+namespace {
+
+NOINLINE void map_token(int64_t kind, float *dst, const float *x, int64_t D) {
+  float pad[16], y[16];
+  for (int64_t d = 0; d < D; d += 16) {
+    copy_tail(pad, x + d, D - d);
+    for (int n = 0; n < NT; ++n) {
+      const vf v = load(pad + n * VL);
+      store(y + n * VL, kind == ELU     ? phi<ELU>(v)
+                        : kind == RELU  ? phi<RELU>(v)
+                        : kind == RELU2 ? phi<RELU2>(v)
+                        : kind == EXP   ? phi<EXP>(v)
+                                        : v);
+    }
+    memcpy(dst + d, y, (D - d < 16 ? D - d : 16) * sizeof(float));
+  }
+}
+
+void token_features(const Shape &s, float *f, const float *x) {
+  if (!s.quad) return map_token(s.c->kind, f, x, s.c->D);
+  const Quadratic &m = s.m;
+  if (m.c0 > 0.0f) *f++ = m.w0;
+  if (m.c1 > 0.0f)
+    for (int64_t i = 0; i < m.D; ++i) *f++ = x[i] * m.w1;
+  if (m.c2 > 0.0f)
+    for (int64_t i = 0; i < m.D; ++i) {
+      *f++ = x[i] * x[i] * m.w_diag;
+      const float xi = x[i] * m.w_off;
+      for (int64_t j = i + 1; j < m.D; ++j) *f++ = xi * x[j];
+    }
+}
+
+// z1 = z0 + phi(k); returns scale / (scale phi(q).z1 + eps), or scale. T: float, or double for streams without end.
+template <class T>
+float step_sums(const linnet_call *c, const float *fq, const float *fk, const T *z0, T *z1) {
+  T den = 0;
+  for (int64_t f = 0; f < c->F; ++f) {
+    z1[f] = (z0 ? z0[f] : (T)0) + (T)fk[f];
+    den += (T)fq[f] * z1[f];
+  }
+  return (float)(c->normalize ? c->scale / ((double)den * c->scale + c->eps) : c->scale);
+}
+
+// s1 = s0 + phi(k) v^T, out = factor phi(q) s1 for the columns [m, m + N): the state is read once and written once.
+template <class T, int N>
+INLINE void step_columns(const linnet_call *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1,
+                         float *out, int64_t m, float factor) {
+  T acc[N] = {};
+  for (int64_t f = 0; f < c->F; ++f) {
+    const int64_t i = f * c->V + m;
+    UNROLL(32) for (int n = 0; n < N; ++n) {
+      const T x = (T)fk[f] * (T)v[m + n] + (s0 ? s0[i + n] : (T)0);
+      s1[i + n] = x;
+      acc[n] += (T)fq[f] * x;
+    }
+  }
+  for (int n = 0; n < N; ++n) out[m + n] = (float)acc[n] * factor;
+}
+
+template <class T>
+void step_one(const Shape &s, float *fq, float *fk, int64_t b, int64_t h) {
+  const linnet_call *c = s.c;
+  const int64_t at = b * c->H + h, F = c->F, V = c->V;
+  const T *s0 = c->s0 ? (const T *)c->s0 + at * F * V : nullptr, *z0 = c->z0 ? (const T *)c->z0 + at * F : nullptr;
+  T *s1 = (T *)c->s_out + at * F * V, *z1 = (T *)c->z_out + at * F;
+  const float *v = c->v + b * c->v_b + h * c->v_h;
+  float *out = c->out + b * c->o_b + h * c->o_h;
+  token_features(s, fq, c->q + b * c->q_b + h * c->q_h);
+  token_features(s, fk, c->k + b * c->k_b + h * c->k_h);
+  const float factor = step_sums<T>(c, fq, fk, z0, z1);
+  constexpr int N = 2 * VL;
+  int64_t m = 0;
+  for (; m + N <= V; m += N) step_columns<T, N>(c, fq, fk, v, s0, s1, out, m, factor);
+  for (; m < V; ++m) step_columns<T, 1>(c, fq, fk, v, s0, s1, out, m, factor);
+}
+
+}  // namespace

@@ -1,0 +1,212 @@
+// What a task holds: the shape of the call, scratch memory, the state of each stream, and the order of the sweep.
+//
+// A stream is one head of one sequence. Its state S is kept in panels of 16 columns, [V/16][F][16], which is how the
+// tiles read it; import_state and export_state turn the tensors [F][V] of the caller into panels and back.
+#pragma once
+#include "linnet.h"
+#include "stage.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+namespace {
+
+struct Shape {
+  const linnet_call *c;
+  bool quad;
+  int64_t Dp, Fp, nbD, nbF;  // widths rounded up to 16, and in blocks of 16
+  int64_t P;                 // panels of all value columns
+  bool stream_v, stream_d;   // outputs of width V, of width D: past the caches, see `streams`
+  Quadratic m;
+};
+
+INLINE int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+Shape shape_of(const linnet_call *c) {
+  Shape s = {};
+  s.c = c;
+  s.quad = c->kind == QUADRATIC;
+  s.Dp = round_up(c->D, 16);
+  s.Fp = s.quad ? round_up(c->F, 16) : s.Dp;
+  s.nbD = s.Dp / 16;
+  s.nbF = s.Fp / 16;
+  s.P = (c->V + 15) / 16;
+  s.m = {(float)c->c0, (float)c->c1, (float)c->c2, 0, 0, 0, 0, c->D};
+  s.m.w0 = (float)sqrt(c->c0);
+  s.m.w1 = (float)sqrt(c->c1);
+  s.m.w_diag = (float)sqrt(c->c2);
+  s.m.w_off = (float)sqrt(2.0 * c->c2);
+  return s;
+}
+
+constexpr int64_t PAD = 48;  // floats between parts: arrays a multiple of 4 KiB apart get in each other's way
+
+// Scratch of one thread, one allocation. `states` states (S, z) come last, then their errors if `exact`.
+struct Scratch {
+  float *qn, *kn, *qT, *kT, *fq, *fk, *vp, *vT, *gn, *gT, *d, *dx, *zeros, *sums, *A, *W, *raw, *valid, *ones, *inv, *h,
+      *S, *z, *E, *e;
+  void *memory;
+  Ahead ahead;
+
+  bool make(const Shape &s, int64_t panels, int64_t states, bool exact) {
+    const int64_t nD = 16 * s.Dp, nF = 16 * s.Fp, nV = 256 * panels, nS = 16 * panels * s.Fp;
+    const int64_t f = s.quad ? nF : 0;
+    const int64_t total = 5 * nD + 2 * f + nF + 4 * nV + 2 * s.Fp + 3 * 256 + 4 * 16 + 21 * PAD +
+                          states * (exact ? 2 : 1) * (nS + s.Fp) + 16;
+    memory = aligned_alloc(64, round_up(total * sizeof(float), 64));
+    if (!memory) return false;
+    float *p = (float *)memory;
+    float **const parts[] = {&qn, &kn,    &qT,   &kT, &dx, &fq,  &fk,    &d,    &vp,  &vT, &gn,
+                             &gT, &zeros, &sums, &A,  &W,  &raw, &valid, &ones, &inv, &h};
+    const int64_t sizes[] = {nD, nD, nD, nD, nD, f, f, nF, nV, nV, nV, nV, s.Fp, s.Fp, 256, 256, 256, 16, 16, 16, 16};
+    for (int i = 0; i < 21; ++i) {
+      *parts[i] = p;
+      p += sizes[i] + PAD;
+    }
+    memset(fq, 0, f * sizeof(float));  // rows F..Fp stay zero
+    memset(fk, 0, f * sizeof(float));
+    memset(zeros, 0, s.Fp * sizeof(float));
+    for (int i = 0; i < 16; ++i) ones[i] = 1.0f;
+    S = p;
+    z = S + states * nS;
+    E = exact ? z + states * s.Fp : nullptr;
+    e = exact ? E + states * nS : nullptr;
+    return true;
+  }
+};
+
+// The state of one stream inside a task: S in panels [P][Fp][16], z [Fp]. On long sequences E and e gather what
+// rounding took from them, and give it back every FOLD tokens: without, the error grows like the root of the length.
+struct Stream {
+  float *S, *z, *E, *e;  // E, e: null on short sequences
+  int64_t nS, since;     // floats of S; chunks since the last fold
+  bool live;             // false: S and z are still zero, reading them can be skipped
+};
+
+constexpr int64_t FOLD = 1024, LONG = 16384;
+
+void fold(const Shape &s, Stream &st) {
+  const auto give_back = [](float *x, float *error, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float old = x[i];
+      x[i] = old + error[i];
+      error[i] -= x[i] - old;  // what even now does not fit
+    }
+  };
+  give_back(st.S, st.E, st.nS);
+  give_back(st.z, st.e, s.Fp);
+  st.since = 0;
+}
+
+void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, int64_t v0, int64_t V, int64_t panels) {
+  memset(st.S, 0, panels * s.Fp * 16 * sizeof(float));
+  memset(st.z, 0, s.Fp * sizeof(float));
+  if (st.E) memset(st.E, 0, st.nS * sizeof(float));
+  if (st.e) memset(st.e, 0, s.Fp * sizeof(float));
+  st.live = S0 || z0;
+  if (S0)
+    for (int64_t f = 0; f < s.c->F; ++f)
+      for (int64_t c = 0; c < V; ++c) st.S[(c / 16 * s.Fp + f) * 16 + c % 16] = S0[f * s.c->V + v0 + c];
+  if (z0) memcpy(st.z, z0, s.c->F * sizeof(float));
+}
+
+void export_state(const Shape &s, const Stream &st, float *S1, float *z1, int64_t v0, int64_t V) {
+  if (S1)
+    for (int64_t f = 0; f < s.c->F; ++f)
+      for (int64_t c = 0; c < V; ++c) S1[f * s.c->V + v0 + c] = st.S[(c / 16 * s.Fp + f) * 16 + c % 16];
+  if (z1 && v0 == 0) memcpy(z1, st.z, s.c->F * sizeof(float));
+}
+
+// Sequence number `seq`: its batch row and its tokens.
+struct Span {
+  int64_t b, q0, q1, k0, k1;
+};
+
+// One chunk: head h of [h0, h1), tokens [t, t + n); and its share of the next block to bring near: tokens [soon, soon +
+// share).
+struct Place {
+  int64_t h, t, n, h0, h1, soon, share;
+};
+
+Span span_of(const linnet_call *c, int64_t seq) {
+  if (c->cu) return {0, c->cu[seq], c->cu[seq + 1], c->cu[seq], c->cu[seq + 1]};
+  return {seq, 0, c->Tq, 0, c->Tk};
+}
+
+void fill_valid(float *valid, const uint8_t *mask, int64_t n) {
+  for (int i = 0; i < C; ++i) valid[i] = i < n && (!mask || mask[i]) ? 1.0f : 0.0f;
+}
+
+struct Part {  // value columns [v0, v0 + V) in `panels` panels
+  int64_t v0, V, panels;
+};
+
+INLINE Rows rows_at(const float *p, int64_t offset, int64_t stride) { return {p + offset, stride}; }
+
+// Plans the prefetch: all heads of the task side by side, so that memory is read in order.
+INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &at, const Part &part, bool queries,
+                       bool keys, bool grads) {
+  const linnet_call *c = s.c;
+  const int64_t h = at.h0, t = at.soon, more = at.h1 - at.h0 - 1;
+  w.ahead = Ahead();
+  w.ahead.tokens = at.share;
+  if (at.share < 1) return;
+  if (queries) w.ahead.add(c->q + sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t, more * c->q_h + c->D);
+  if (keys) w.ahead.add(c->k + sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t, more * c->k_h + c->D);
+  if (keys) w.ahead.add(c->v + sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t, more * c->v_h + part.V);
+  if (grads) w.ahead.add(c->g + sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t, more * c->g_h + c->V);
+  if (grads && c->normalize)
+    w.ahead.add(c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t, more * c->o_h + c->V);
+  w.ahead.start();
+}
+
+// Every state of a task starts from `S0`, `z0` of its stream, or from zero.
+void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0, const float *z0, int64_t seq,
+                   int64_t h0, int64_t h1, const Part &part) {
+  const linnet_call *c = s.c;
+  for (int64_t h = h0; h < h1; ++h) {
+    const int64_t at = seq * c->H + h;
+    const int64_t i = h - h0, nS = part.panels * 16 * s.Fp;
+    streams[i] = {w.S + i * nS, w.z + i * s.Fp, w.E ? w.E + i * nS : nullptr, w.e ? w.e + i * s.Fp : nullptr, nS, 0,
+                  false};
+    import_state(s, streams[i], S0 ? S0 + at * c->F * c->V : nullptr, z0 ? z0 + at * c->F : nullptr, part.v0, part.V,
+                 part.panels);
+  }
+}
+
+void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64_t seq, int64_t h0, int64_t h1,
+                    const Part &part) {
+  const linnet_call *c = s.c;
+  for (int64_t h = h0; h < h1; ++h) {
+    const int64_t at = seq * c->H + h;
+    if (streams[h - h0].E) fold(s, streams[h - h0]);
+    export_state(s, streams[h - h0], S1 ? S1 + at * c->F * c->V : nullptr, z1 ? z1 + at * c->F : nullptr, part.v0,
+                 part.V);
+  }
+}
+
+constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 128;
+
+// chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of tokens per head at a time; forwards, or
+// backwards. `width`: floats read per token and head. Memory is read in order, and two blocks of it fit the
+// second-level cache.
+template <bool BACK, class F>
+INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, int64_t width, F chunk) {
+  int64_t block = BLOCK_BYTES / (4 * width * (h1 - h0)) / C * C;
+  block = block < C ? C : block > MAX_BLOCK ? MAX_BLOCK : block;
+  const int64_t blocks = (t1 - t0 + block - 1) / block;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t begin = t0 + (BACK ? blocks - 1 - i : i) * block, end = begin + block < t1 ? begin + block : t1;
+    const int64_t next = BACK ? begin - block : begin + block, next_end = next + block < t1 ? next + block : t1;
+    const int64_t chunks = (end - begin + C - 1) / C, each = (block + (h1 - h0) * chunks - 1) / ((h1 - h0) * chunks);
+    int64_t soon = next;
+    for (int64_t h = h0; h < h1; ++h)
+      for (int64_t j = 0; j < chunks; ++j, soon += each) {
+        const int64_t t = begin + (BACK ? chunks - 1 - j : j) * C;
+        const int64_t left = next < t0 ? 0 : next_end - soon;
+        chunk(Place{h, t, end - t < C ? end - t : C, h0, h1, soon, left < each ? left : each});
+      }
+  }
+}
+
+}  // namespace
