@@ -1,9 +1,9 @@
 """Large outputs on memory that has been used before.
 
 A fresh tensor of some MiB is fresh pages, and the first write to each of them is a page fault: at 32,000 tokens the
-faults cost as much as the attention itself. Blocks of 1 MiB and more therefore come from a small pool of anonymous maps
-with 2 MiB pages. A tensor keeps its block alive, and gives it back to the pool when its memory would be freed. The pool
-keeps at most `KEEP` bytes that nobody uses.
+faults cost as much as the attention itself. Blocks of 128 KiB and more, which malloc would map anew each time, come from
+a pool of anonymous maps, with 2 MiB pages where they fit. A tensor keeps its block alive, and gives it back to the pool
+when its memory would be freed. The pool keeps at most `KEEP` bytes that nobody uses.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-SMALLEST = 1 << 20
-PAGE = 2 << 20
+SMALLEST = 128 << 10
+SMALL_PAGE, LARGE_PAGE = 64 << 10, 2 << 20
 KEEP = 256 << 20
 
 _unused: list[mmap.mmap] = []
@@ -45,12 +45,14 @@ def release() -> None:
 
 
 def _take(size: int) -> mmap.mmap:
-    for block in sorted(_unused, key=len):
-        if size <= len(block) <= 2 * size + PAGE:
-            _unused.remove(block)
-            return block
+    page = SMALL_PAGE if size < LARGE_PAGE else LARGE_PAGE
+    size = -(-size // page) * page
+    for i, block in enumerate(_unused):
+        if size <= len(block) <= size + size // 2:
+            return _unused.pop(i)
     while _unused and sum(map(len, _unused)) + size > KEEP:
         _unused.remove(max(_unused, key=len))
-    block = mmap.mmap(-1, -(-size // PAGE) * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    block.madvise(mmap.MADV_HUGEPAGE)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if page == LARGE_PAGE:
+        block.madvise(mmap.MADV_HUGEPAGE)
     return block

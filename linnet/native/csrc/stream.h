@@ -185,26 +185,27 @@ void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64
   }
 }
 
-constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 128;
+constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 8;  // of one block; chunks
 
-// chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of tokens per head at a time; forwards, or
-// backwards. `width`: floats read per token and head. Memory is read in order, and two blocks of it fit the
-// second-level cache.
+// chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or backwards.
+// `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next one is brought
+// near; the first is short because nothing brought it, and two of the largest fit the second-level cache.
 template <bool BACK, class F>
 INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, int64_t width, F chunk) {
-  int64_t block = BLOCK_BYTES / (4 * width * (h1 - h0)) / C * C;
-  block = block < C ? C : block > MAX_BLOCK ? MAX_BLOCK : block;
-  const int64_t blocks = (t1 - t0 + block - 1) / block;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t begin = t0 + (BACK ? blocks - 1 - i : i) * block, end = begin + block < t1 ? begin + block : t1;
-    const int64_t next = BACK ? begin - block : begin + block, next_end = next + block < t1 ? next + block : t1;
-    const int64_t chunks = (end - begin + C - 1) / C, each = (block + (h1 - h0) * chunks - 1) / ((h1 - h0) * chunks);
-    int64_t soon = next;
+  const int64_t chunks = (t1 - t0 + C - 1) / C, heads = h1 - h0, fit = BLOCK_BYTES / (4 * width * heads * C);
+  const int64_t most = fit < 1 ? 1 : fit > MAX_BLOCK ? MAX_BLOCK : fit;
+  int64_t size = 1, next_size = 1;
+  for (int64_t done = 0; done < chunks; done += size, size = next_size) {
+    next_size = 2 * size < most ? 2 * size : most;
+    next_size = next_size < chunks - done - size ? next_size : chunks - done - size;
+    const int64_t first = BACK ? chunks - done - size : done, next = BACK ? first - next_size : first + size;
+    const int64_t each = (next_size * C + heads * size - 1) / (heads * size);  // tokens to bring near per chunk
+    const int64_t next_end = t0 + (next + next_size) * C < t1 ? t0 + (next + next_size) * C : t1;
+    int64_t soon = t0 + next * C;
     for (int64_t h = h0; h < h1; ++h)
-      for (int64_t j = 0; j < chunks; ++j, soon += each) {
-        const int64_t t = begin + (BACK ? chunks - 1 - j : j) * C;
-        const int64_t left = next < t0 ? 0 : next_end - soon;
-        chunk(Place{h, t, end - t < C ? end - t : C, h0, h1, soon, left < each ? left : each});
+      for (int64_t j = 0; j < size; ++j, soon += each) {
+        const int64_t t = t0 + (first + (BACK ? size - 1 - j : j)) * C, left = next_end - soon;
+        chunk(Place{h, t, t1 - t < C ? t1 - t : C, h0, h1, soon, left < each ? left : each});
       }
   }
 }
