@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from .ops import State as State
     from .ops import WindowState as WindowState
     from .ops import explain_dispatch as explain_dispatch
+    from .ops import join_states as join_states
     from .ops import linear_attention as linear_attention
     from .ops import linear_attention_step as linear_attention_step
     from .ops import load_states as load_states
+    from .ops import read_header as read_header
     from .ops import save_states as save_states
     from .ops import sliding_window_attention as sliding_window_attention
+    from .ops import sliding_window_attention_step as sliding_window_attention_step
     from .ops import softmax_attention as softmax_attention
+    from .ops import softmax_attention_step as softmax_attention_step
 
 __version__ = "0.1.0"
 
@@ -37,12 +41,16 @@ __all__ = [
     "__version__",
     "explain_dispatch",
     "feature_maps",
+    "join_states",
     "linear_attention",
     "linear_attention_step",
     "load_states",
+    "read_header",
     "save_states",
     "sliding_window_attention",
+    "sliding_window_attention_step",
     "softmax_attention",
+    "softmax_attention_step",
 ]
 
 _HOMES = {"BackendError": ".errors", "StateError": ".errors", "feature_maps": ""}

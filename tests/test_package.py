@@ -26,12 +26,16 @@ PUBLIC = {
     "__version__",
     "explain_dispatch",
     "feature_maps",
+    "join_states",
     "linear_attention",
     "linear_attention_step",
     "load_states",
+    "read_header",
     "save_states",
     "sliding_window_attention",
+    "sliding_window_attention_step",
     "softmax_attention",
+    "softmax_attention_step",
 }
 
 # folder -> folders of linnet it may import beside itself and `errors`; None is any, and nothing imports `cli`.
@@ -50,6 +54,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "hf": {"models", "generate"},
     "experiments": {"tasks", "data", "models", "train", "icl"},
     "reports": {"experiments"},
+    "bench": {"feature_maps", "native", "ops"},
     "cli": None,
 }
 TOP_LEVEL = {"__init__": {"errors", "feature_maps", "ops"}, "errors": set()}
@@ -59,8 +64,8 @@ HOMES = {
     "cyclopts": {"cli"},
     "rich": {"cli"},
     "matplotlib": {"cli", "reports"},
-    "fast_transformers": {"cli"},
-    "fla": {"cli"},
+    "fast_transformers": {"bench"},
+    "fla": {"bench"},
     "transformers": {"hf"},
     "tokenizers": {"data"},
     "ray": {"experiments"},
@@ -75,7 +80,7 @@ LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the functi
 HEAVY = "transformers matplotlib sklearn scipy pandas sympy torch._dynamo torch._inductor torch.onnx ray cyclopts rich"
 
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:home|root|Users|work|mnt)/\w")
-TEXT = {".py", ".md", ".toml", ".txt", ".sh", ".cpp", ".h", ".yml", ".yaml", ".json", ".cfg", ""}
+TEXT = {".py", ".md", ".toml", ".txt", ".sh", ".c", ".cpp", ".h", ".yml", ".yaml", ".json", ".cfg", ""}
 NOT_OURS = {".git", ".venv", ".hypothesis", "build", "dist", "results", "__pycache__"}
 
 

@@ -55,27 +55,25 @@ class _CausalProduct(torch.autograd.Function):
         ctx.library = library
         ctx.save_for_backward(q, k, v)
         out = torch.zeros_like(v)
-        _call(library.per_token_forward, (out, q, k, v))
+        _call(library.per_token_forward, (out,), q, k, v)
         return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v = ctx.saved_tensors
         grads = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        _call(ctx.library.per_token_backward, (*grads, q, k, v, g.contiguous()))
+        _call(ctx.library.per_token_backward, grads, q, k, v, g.contiguous())
         return *grads, None
 
 
-def _call(function: Any, tensors: tuple[Tensor, ...]) -> None:
-    """Sizes come from the last two before g or the end: every tensor is q-like [N,T,F] or v-like [N,T,V]."""
-    q, v = tensors[-4:][0 if len(tensors) == 7 else 1], tensors[-2 if len(tensors) == 7 else -1]
+def _call(function: Any, outputs: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, *gradient: Tensor) -> None:
+    tensors = (*outputs, q, k, v, *gradient)
     if not all(x.is_contiguous() and x.dtype == torch.float32 for x in tensors):
         raise ValueError("the per-token kernel takes contiguous float32 tensors; call .contiguous() first")
-    N, T, F = q.shape[:-2].numel(), *q.shape[-2:]
-    sizes = (N, T, F, v.shape[-1], torch.get_num_threads())
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
-    if function(*pointers, *map(ctypes.c_int64, sizes)):
-        raise MemoryError(f"the per-token kernel found no memory for its {F} x {v.shape[-1]} state")
+    T, F, V = *q.shape[-2:], v.shape[-1]
+    sizes = (q.shape[:-2].numel(), T, F, V, torch.get_num_threads())
+    if function(*(ctypes.c_void_p(x.data_ptr()) for x in tensors), *map(ctypes.c_int64, sizes)):
+        raise MemoryError(f"the per-token kernel found no memory for its {F} x {V} state")
 
 
 @lru_cache(maxsize=4)

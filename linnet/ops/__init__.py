@@ -4,7 +4,8 @@
     softmax_attention           the quadratic baseline, with a growing KV cache
     sliding_window_attention    softmax over the last tokens only, constant state
 
-Each takes q, k, v [B,T,H,.] and an initial state, and hands back the state after the last token when asked.
+Each takes q, k, v [B,T,H,.] and an initial state, and hands back the state after the last token when asked; each has
+a `_step` for one token at a time, and its module a `state_bytes` for the size of that state.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from .dispatch import explain_dispatch as explain_dispatch
 from .linear_attention import linear_attention as linear_attention
 from .linear_attention import linear_attention_step as linear_attention_step
 from .sliding_window import sliding_window_attention as sliding_window_attention
+from .sliding_window import sliding_window_attention_step as sliding_window_attention_step
 from .softmax import softmax_attention as softmax_attention
+from .softmax import softmax_attention_step as softmax_attention_step
 from .state import KVState as KVState
 from .state import State as State
 from .state import WindowState as WindowState
-from .state import load_states as load_states
-from .state import save_states as save_states
+from .state import join_states as join_states
+from .state_file import load_states as load_states
+from .state_file import read_header as read_header
+from .state_file import save_states as save_states

@@ -73,8 +73,10 @@ def check_mask(mask: Tensor | None, batch: int, length: int, device: torch.devic
     if not isinstance(mask, Tensor):
         raise ValueError(f"mask is a {type(mask).__name__}; accepted: a bool tensor, True = real token")
     if mask.dtype != torch.bool:
-        nan = " with NaN in it" if mask.is_floating_point() and bool(mask.isnan().any()) else ""
-        raise ValueError(f"mask has dtype {mask.dtype}{nan}; accepted: bool, True = real token; use mask.bool()")
+        got, way_out = f"dtype {mask.dtype}", "mask.bool()"
+        if mask.is_floating_point() and bool(mask.isnan().any()):
+            got, way_out = f"{got} with NaN in it", "mask.nan_to_num().bool() if NaN is padding"
+        raise ValueError(f"mask has {got}; accepted: bool, True = real token; use {way_out}")
     if tuple(mask.shape) != (batch, length):
         raise ValueError(f"mask has shape {shape(mask)}; accepted: [batch, time] = [{batch}, {length}]")
     if device is not None and mask.device != device:
@@ -85,7 +87,11 @@ def check_cu_seqlens(cu_seqlens: Tensor | Sequence[int], length: int, batch: int
     """Offsets [S+1] of a packed batch as a list: 0 = c_0 <= c_1 <= ... <= c_S = T. Sequences may be empty."""
     if batch != 1:
         raise ValueError(f"cu_seqlens packs along time, so batch must be 1, not {batch}; use x.flatten(0, 1)[None]")
-    offsets = torch.as_tensor(cu_seqlens)
+    try:
+        offsets = torch.as_tensor(cu_seqlens)
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = f"{cu_seqlens!r}, a {type(cu_seqlens).__name__}"
+        raise ValueError(f"cu_seqlens is {got}; accepted: a tensor or list of offsets, from 0 to {length}") from error
     if offsets.dtype not in (torch.int32, torch.int64) or offsets.ndim != 1 or len(offsets) < 2:
         got = f"shape {shape(offsets)} and dtype {offsets.dtype}"
         raise ValueError(f"cu_seqlens has {got}; accepted: offsets [S+1] of S >= 1 sequences, int32 or int64")

@@ -34,9 +34,10 @@ class Decision(NamedTuple):
 
 
 def choose(
-    form: str, backend: str, core: Core, length: int, dtype: torch.dtype, state_dtype: torch.dtype, device: str
-) -> Decision:
-    """For `length` queries of `dtype`, with sums kept in `state_dtype`."""
+    form: str, backend: str, core: Core, length: int, dtype: torch.dtype, state_dtype: torch.dtype, device: str,
+    one_step: bool = False,
+) -> Decision:  # fmt: skip
+    """For `length` queries of `dtype`, with sums kept in `state_dtype`; `one_step`: called by linear_attention_step."""
     check_names(form, backend)
     one_form = form in ("auto", "chunked") or (form == "recurrent" and length == 1)
     if backend == "native" and not one_form:
@@ -48,7 +49,7 @@ def choose(
     if why_not is None and not one_form:
         why_not = f"form={form!r} was asked for, which only torch has"
     if why_not is None:
-        why_not = native.unsupported(core.kind, core.coeffs, dtype, device, state_dtype)
+        why_not = native.unsupported(core.kind, core.coeffs, dtype, device, state_dtype, one_step)
     if why_not is None:
         return Decision("chunked" if form == "auto" else form, "native", "the fused kernel takes this call")
     if backend == "native":
@@ -83,7 +84,8 @@ def explain_dispatch(
     """What `linear_attention` would run for q of this shape [B,T,H,D], and why; `str` of it is one sentence.
 
     >>> print(explain_dispatch((1, 2048, 8, 64), form="parallel"))
-    parallel form on the torch back end: form='parallel' was asked for, which only torch has
+    parallel form on the torch back end: form='parallel' was asked for, which only torch has; state 133,120 bytes per
+    sequence
     """
     if len(q_shape) != 4:
         raise ValueError(f"q_shape is {tuple(q_shape)}; accepted: four sizes (batch, time, heads, width)")

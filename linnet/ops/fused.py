@@ -3,13 +3,15 @@
     linnet::linear_attention            q, k, v, mask, s0, z0  ->  out, inv, s, z
     linnet::linear_attention_backward   g, gs, gz and all of these  ->  dq, dk, dv, ds0, dz0
 
-Both run the native kernel or the chunked form of forms.py; shapes and letters as there. They serve recorded graphs; an
-eager call takes the same functions directly. A gradient of the gradient is taken through plain torch.
+Both run the native kernel, or the chunked form of forms.py and backward.py with the shapes and letters of chunks.py.
+They serve recorded graphs; an eager call takes the same functions directly. A gradient of the gradient is taken through
+plain torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -20,8 +22,11 @@ from torch.autograd import forward_ad
 
 from ..feature_maps.core import Core
 from ..native import linear_attention as native
+from .backward import chunked_backward
+from .checks import check_cu_seqlens
+from .chunks import Batch, Rule
 from .dispatch import choose
-from .forms import Batch, Result, Rule, chunked, chunked_backward
+from .forms import Result, chunked
 
 EAGER = (Tensor, torch.nn.Parameter)  # any other class of tensor stands for a graph being recorded
 Grads: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # dq, dk, dv, ds0, dz0
@@ -58,6 +63,12 @@ def needs_graph(b: Batch) -> bool:
         return False
     state = b.s0 is not None and b.z0 is not None and (b.s0.requires_grad or b.z0.requires_grad)
     return b.q.requires_grad or b.k.requires_grad or b.v.requires_grad or state
+
+
+def full_precision(q: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off: sums over thousands of tokens do not fit 8 bits of mantissa."""
+    kind = q.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def by_sequence(form: Callable[[Batch, Rule], Result], b: Batch, cu_seqlens: Tensor | None, rule: Rule) -> Result:
@@ -123,6 +134,8 @@ def _resolve(b: Batch, rule: Rule, backend: str) -> str:
 def _forward_op(q: Tensor, k: Tensor, v: Tensor, mask: Any, s0: Any, z0: Any, cu_seqlens: Any, *how: Any) -> Any:
     kind, coeffs, *rest, backend = how
     b, rule = Batch(q, k, v, mask, s0, z0), _rule(kind, tuple(coeffs), *rest)
+    if cu_seqlens is not None:
+        check_cu_seqlens(cu_seqlens, k.shape[1], k.shape[0])
     return tuple(_forward(b, cu_seqlens, rule, _resolve(b, rule, backend)))
 
 
@@ -168,11 +181,12 @@ def _gradients(ctx: Any, g: Tensor | None, gs: Tensor | None, gz: Tensor | None,
     *tensors, cu_seqlens, out, inv = ctx.saved_tensors
     b = Batch(*tensors)
     g = torch.zeros_like(out) if g is None else g
-    if torch.is_grad_enabled():  # create_graph: here out and inv must be functions of the inputs too
-        again = by_sequence(chunked, b, cu_seqlens, ctx.rule)
-        dq, dk, dv, ds, dz = _backward(g, gs, gz, b, cu_seqlens, again.out, again.inv, ctx.rule, "torch")
-    else:
-        dq, dk, dv, ds, dz = run(g, gs, gz, *b, cu_seqlens, out, inv)
+    with full_precision(b.q):  # backward() may be called inside autocast
+        if torch.is_grad_enabled():  # create_graph: here out and inv must be functions of the inputs too
+            again = by_sequence(chunked, b, cu_seqlens, ctx.rule)
+            dq, dk, dv, ds, dz = _backward(g, gs, gz, b, cu_seqlens, again.out, again.inv, ctx.rule, "torch")
+        else:
+            dq, dk, dv, ds, dz = run(g, gs, gz, *b, cu_seqlens, out, inv)
     return dq, dk, dv, None, *((None, None) if b.s0 is None else (ds.to(b.s0.dtype), dz.to(b.s0.dtype)))
 
 

@@ -8,7 +8,7 @@ B batch, T time, H heads, D width, F features, V values:  q, k [B,T,H,D]   v, ou
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from math import inf, isfinite
 from typing import Any
 
@@ -18,9 +18,10 @@ from torch import Tensor
 from ..feature_maps import FeatureMap, resolve
 from ..native import linear_attention as native
 from .checks import WIDE, check_cu_seqlens, check_mask, check_qkv, check_step
+from .chunks import CHUNK, Batch, Rule
 from .dispatch import check_names, choose
-from .forms import CHUNK, FORMS, Batch, Rule
-from .fused import attend, by_sequence, needs_graph
+from .forms import FORMS
+from .fused import attend, by_sequence, full_precision, needs_graph
 from .state import State, check_state
 
 
@@ -37,7 +38,7 @@ def linear_attention(
     initial_state: State | None = None,
     output_final_state: bool = False,
     mask: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
+    cu_seqlens: Tensor | Sequence[int] | None = None,
     chunk_size: int | None = None,
     form: str = "auto",
     backend: str = "auto",
@@ -68,16 +69,16 @@ def linear_attention(
     if not _usual(q, k, v, 4):
         check_qkv(q, k, v, causal)
     phi = resolve(feature_map, q.shape[3])
-    rows, cu_seqlens = _packing(q, k, cu_seqlens)
+    rows, offsets = _packing(q, k, cu_seqlens)
     if mask is not None:
         check_mask(mask, k.shape[0], k.shape[1], k.device)
     s0 = z0 = None
     if initial_state is not None:
         s0, z0 = _checked(initial_state, rows, q, v, phi)
     rule = Rule(phi.core, causal, normalize, *_numbers(scale, eps, chunk_size))
-    with _full_precision(q):
+    with full_precision(q):
         b = _prepared(phi, Batch(q, k, v, mask, s0, z0), causal)
-        out, s, z = _run(b, cu_seqlens, rule, form, backend, output_final_state)
+        out, s, z = _run(b, offsets, rule, form, backend, output_final_state)
     return out, State(s, z) if output_final_state else None
 
 
@@ -103,10 +104,10 @@ def linear_attention_step(
     phi = resolve(feature_map, q.shape[2])
     s0, z0 = (None, None) if state is None else _checked(state, q.shape[0], q, v, phi)
     rule = Rule(phi.core, True, normalize, *_numbers(scale, eps, None))
-    with _full_precision(q):
-        b = Batch(phi.prepare_q(q), phi.prepare_k(k), v, None, s0, z0)
+    with full_precision(q):
+        b = _prepared(phi, Batch(q, k, v, None, s0, z0), True)
         if not torch.compiler.is_compiling() and not needs_graph(b):
-            _, chosen, _ = choose("recurrent", backend, rule.core, 1, q.dtype, b.dtype, q.device.type)
+            _, chosen, _ = choose("recurrent", backend, rule.core, 1, q.dtype, b.dtype, q.device.type, True)
             if chosen == "native":
                 how = (rule.core.kind, rule.core.coeffs, normalize, rule.scale, rule.eps)
                 out, s, z = native.step(b.q, b.k, v, s0, z0, *how)
@@ -114,6 +115,13 @@ def linear_attention_step(
         b = b._replace(q=b.q[:, None], k=b.k[:, None], v=v[:, None])
         out, s, z = _run(b, None, rule, "recurrent", backend, True)
     return out[:, 0], State(s, z)
+
+
+def state_bytes(
+    length: int, *, heads: int, feature_dim: int, value_dim: int, dtype: torch.dtype = torch.float32
+) -> int:
+    """Bytes of state per sequence: H F (V + 1) numbers, whatever the length; float32 unless `dtype` (of q) is wider."""
+    return heads * feature_dim * (value_dim + 1) * max(dtype.itemsize, torch.float32.itemsize)
 
 
 def _run(b: Batch, cu_seqlens: Tensor | None, rule: Rule, form: str, backend: str, need_state: bool) -> tuple[Any, ...]:
@@ -134,15 +142,30 @@ def _prepared(phi: FeatureMap, b: Batch, causal: bool) -> Batch:
     """q and k through the learned or random half of the map, which must not see what stands in the padding."""
     cls = type(phi)
     if cls.prepare_q is FeatureMap.prepare_q and cls.prepare_k is FeatureMap.prepare_k:
+        if phi.core.feature_dim(phi.head_dim) != phi.feature_dim:
+            raise _unfit(phi, b, b)
         return b
     q, k = b.q, b.k
     if b.mask is not None:
         pad = b.mask.logical_not()[..., None, None]
         q, k = q.masked_fill(pad, 0.0) if causal else q, k.masked_fill(pad, 0.0)
-    return b._replace(q=phi.prepare_q(q), k=phi.prepare_k(k))
+    mapped = b._replace(q=phi.prepare_q(q), k=phi.prepare_k(k))
+    *axes, width = mapped.q.shape
+    fits = axes == [*q.shape[:-1]] and mapped.k.shape == (*k.shape[:-1], width)
+    if not (fits and mapped.q.device == mapped.k.device == q.device and phi.core.feature_dim(width) == phi.feature_dim):
+        raise _unfit(phi, b, mapped)
+    return mapped
 
 
-def _packing(q: Tensor, k: Tensor, cu_seqlens: Tensor | None) -> tuple[int, Tensor | None]:
+def _unfit(phi: FeatureMap, given: Batch, mapped: Batch) -> ValueError:
+    """For a map that breaks its word on widths: a kernel would read beside the tensors."""
+    before, after = (f"q {list(b.q.shape)} and k {list(b.k.shape)} on {b.q.device}" for b in (given, mapped))
+    wanted = f"the same axes, and one width that core {phi.core.kind!r} turns into feature_dim = {phi.feature_dim}"
+    who = f"feature_map {type(phi).__name__} prepares {after} from {before}"
+    return ValueError(f"{who}; accepted: {wanted}; give FeatureMap.__init__ the feature_dim that it has")
+
+
+def _packing(q: Tensor, k: Tensor, cu_seqlens: Tensor | Sequence[int] | None) -> tuple[int, Tensor | None]:
     """How many rows the state has, and the offsets as a long tensor."""
     if cu_seqlens is None:
         return q.shape[0], None
@@ -151,10 +174,10 @@ def _packing(q: Tensor, k: Tensor, cu_seqlens: Tensor | None) -> tuple[int, Tens
             f"cu_seqlens packs q and k alike, but q has {q.shape[1]} tokens and k {k.shape[1]}; "
             "call once per sequence for cross attention"
         )
-    if not torch.compiler.is_compiling():  # a compiled graph cannot look at values
+    if not torch.compiler.is_compiling():  # a graph cannot look at values: there the operator checks them when it runs
         check_cu_seqlens(cu_seqlens, q.shape[1], q.shape[0])
-    cu_seqlens = torch.as_tensor(cu_seqlens, dtype=torch.int64).cpu().contiguous()
-    return cu_seqlens.shape[0] - 1, cu_seqlens
+    offsets = torch.as_tensor(cu_seqlens, dtype=torch.int64).cpu().contiguous()
+    return offsets.shape[0] - 1, offsets
 
 
 def _numbers(scale: float | None, eps: float, chunk_size: int | None) -> tuple[float, float, int]:
@@ -196,9 +219,3 @@ def _checked(state: State, rows: int, q: Tensor, v: Tensor, phi: FeatureMap) -> 
             return state
     check_state(state, batch=rows, heads=H, feature_dim=F, value_dim=V, device=q.device)
     return state
-
-
-def _full_precision(q: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off: sums over thousands of tokens do not fit 8 bits of mantissa."""
-    kind = q.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

@@ -233,7 +233,7 @@ REAL = torch.ones(2, 4, dtype=torch.bool)
         ({"q": KEYS.int()}, "q has dtype torch.int32"),
         ({"q": KEYS[:, :2]}, "as many queries as keys"),
         ({"v": VALUES[:, :, :1]}, "k and v must agree"),
-        ({"mask": torch.full((2, 4), float("nan"))}, r"with NaN in it; .* use mask.bool\(\)"),
+        ({"mask": torch.full((2, 4), float("nan"))}, r"with NaN in it; .* use mask.nan_to_num\(\).bool\(\)"),
         ({"cu_seqlens": torch.tensor([0, 8])}, "batch must be 1"),
         ({"scale": float("inf")}, "scale is inf"),
     ],

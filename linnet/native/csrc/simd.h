@@ -61,6 +61,17 @@ INLINE float sum(vf x) {
   return total;
 }
 
+// a b + c rounded once, where accuracy rests on it; elsewhere the compiler contracts as it likes.
+INLINE vf fma_(vf a, float b, vf c) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)splat(b), (__m512)c);
+#elif defined(__AVX2__)
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)splat(b), (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
 // e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f on [-1/2, 1/2] by a minimax polynomial, relative error 1e-7.
 // The rounding of log2(e) adds 1.3e-8 |x| to it, unless EXACT; elu+1 can do without, its large |x| are tiny numbers.
 template <bool EXACT>
@@ -69,7 +80,7 @@ INLINE vf exp_in_range(vf x) {
   vf shifted = x * 1.44269504f + magic;
   vf n = shifted - magic;
 #if defined(__FMA__) || defined(__aarch64__)
-  vf f = x * 1.44269504f - n;
+  vf f = fma_(x, 1.44269504f, -n);
   if (EXACT) f = x * 1.925963e-8f + f;
 #else  // without a fused multiply-add the product above would lose the digits that matter: ln 2 in two parts instead
   vf f = ((x - n * 0.693359375f) + n * 2.12194440e-4f) * 1.44269504f;
