@@ -39,7 +39,7 @@ def batched(q: Tensor, k: Tensor, v: Tensor, *, chunk: int, maps: tuple[Map, Map
 
 
 class _Batched(torch.autograd.Function):
-    """Mapped q, k [B,H,M,C,F] and v [B,H,M,C,V]; backward as in linnet.ops.forms, for all chunks at once."""
+    """Mapped q, k [B,H,M,C,F] and v [B,H,M,C,V]; backward as in linnet.ops.backward, for all chunks at once."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

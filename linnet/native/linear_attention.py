@@ -117,7 +117,7 @@ def _run(
     kind: str, coeffs: tuple[float, ...], causal: bool, normalize: bool, scale: float, eps: float, wide: bool = False,
 ) -> None:  # fmt: skip
     """Packs linnet_call (csrc/linnet.h) and makes the call. The caller's names keep the tensors alive meanwhile."""
-    pointers = (0 if x is None else x.data_ptr() for x in tensors)
+    pointers = [0 if x is None else x.data_ptr() for x in tensors]
     switches = (KINDS[kind], causal, normalize, torch.get_num_threads(), wide)
     numbers = (scale, eps, *coeffs, *(0.0,) * (3 - len(coeffs)))
     call = CALL.pack(*pointers, *sizes, *strides, sizes[3], *switches, *numbers)  # sizes[3]: a row of the mask

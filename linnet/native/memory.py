@@ -1,9 +1,9 @@
 """Large outputs on memory that has been used before.
 
 A fresh tensor of some MiB is fresh pages, and the first write to each of them is a page fault: at 32,000 tokens the
-faults cost as much as the attention itself. Blocks of 128 KiB and more, which malloc would map anew each time, come from
-a pool of anonymous maps, with 2 MiB pages where they fit. A tensor keeps its block alive, and gives it back to the pool
-when its memory would be freed. The pool keeps at most `KEEP` bytes that nobody uses.
+faults cost as much as the attention itself. Blocks of 128 KiB and more, which malloc would map anew each time, come
+from a pool of anonymous maps, with 2 MiB pages where they fit. A tensor keeps its block alive, and gives it back to the
+pool when its memory would be freed. The pool keeps at most `KEEP` bytes that nobody uses.
 """
 
 from __future__ import annotations

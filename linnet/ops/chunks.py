@@ -48,8 +48,9 @@ class Batch(NamedTuple):
     @property
     def dtype(self) -> torch.dtype:
         """What sums are kept in: float64 if anything given is, else float32."""
-        wide = (x is not None and x.dtype == torch.float64 for x in (self.q, self.k, self.v, self.s0))
-        return torch.float64 if any(wide) else torch.float32
+        wide = torch.float64
+        given = self.q.dtype == wide or self.k.dtype == wide or self.v.dtype == wide
+        return wide if given or (self.s0 is not None and self.s0.dtype == wide) else torch.float32
 
 
 class Sums:

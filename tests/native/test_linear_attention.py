@@ -12,7 +12,8 @@ from torch import Tensor
 from linnet.feature_maps.core import Core
 from linnet.native import library
 from linnet.native import linear_attention as native
-from linnet.ops.forms import Batch, Rule, parallel
+from linnet.ops.chunks import Batch, Rule
+from linnet.ops.forms import parallel
 
 pytestmark = pytest.mark.skipif(not library.info()["loaded"], reason=f"no native library: {library.reason()}")
 
