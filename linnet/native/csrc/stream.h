@@ -83,7 +83,7 @@ struct Stream {
   bool live;             // false: S and z are still zero, reading them can be skipped
 };
 
-constexpr int64_t FOLD = 1024, LONG = 16384;
+constexpr int64_t FOLD = 1024, LONG = 65536;
 
 void fold(const Shape &s, Stream &st) {
   const auto give_back = [](float *x, float *error, int64_t n) {
