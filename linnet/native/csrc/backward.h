@@ -15,14 +15,37 @@ INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) 
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   for (int i = 0; i < C; ++i) w.inv[i] = i < n ? c->inv[(sp.b * c->Tq + t + i) * c->H + h] : 0.0f;
-  load_output_grad(w.gn, w.h, rows_at(c->g, sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t),
-                   rows_at(c->out, sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t), w.inv, c->V, c->normalize);
+  load_output_grad(w.gn, w.h, g_rows(c, sp, h, t), out_rows(c, sp, h, t), w.inv, c->V, c->normalize);
 }
 
 // Quadratic kernels: dx [D][16] = sum_j x_j W[j][:] with x [D][16] the other side's tokens (null: none).
 INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
   for (int64_t blk = 0; blk < s.nbD; ++blk)
     grads(w.dx + blk * 256, w.zeros, 0, 0, w.zeros, w.zeros, w.ones, xT ? xT + blk * 256 : nullptr, w.W, w.ahead);
+}
+
+// The two sides of a sweep: the tokens whose gradient it makes, and those whose sum the state is.
+struct Sides {
+  const float *ownT;                             // [D][16], read by quadratic kernels only
+  const float *other, *otherT, *other_features;  // otherT null: no terms inside the chunk
+  const float *values, *lanes;  // what the state pairs with the other side; what reads the state, [V][16]
+  const float *weight;          // [16], of z in the gradient
+};
+
+// d phi of the own tokens from S, z and W, carried back to x for quadratic kernels: [D][16]. Block by block, so that
+// (keep) the state takes in the other side's tokens while its rows are in the first-level cache.
+const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides &x, bool keep) {
+  const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
+  for (int64_t blk = 0; blk < s.nbF; ++blk) {
+    const float *inner = s.quad || !x.otherT ? nullptr : x.otherT + blk * 256;
+    grads(w.d + blk * 256, st.S + blk * 256, step, panels, x.lanes, st.z + blk * 16, x.weight, inner, w.W, w.ahead);
+    if (keep)
+      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, x.other, x.other_features, x.values, blk, p);
+  }
+  if (!s.quad) return w.d;
+  inner_grads(s, w, x.otherT);
+  features_vjp(w.dx, s.m, x.ownT, w.d);
+  return w.dx;
 }
 
 // dq of 16 tokens, from the state before them and (causal) from their own keys.
@@ -34,11 +57,11 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
   fill_valid(w.valid, mask, n);
   load_g(s, w, sp, at);
   transpose(w.gT, w.gn, s.P);
-  load_natural_by_kind[c->kind](w.qn, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), c->D, w.valid);
+  load_natural_by_kind[c->kind](w.qn, q_rows(c, sp, h, t), c->D, w.valid);
   if (s.quad) transpose(w.qT, w.qn, s.nbD);
   if (c->causal) {
-    load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), true);
-    load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h, c->v_t), c->V, w.valid);
+    load_k(s, w, k_rows(c, sp, h, t), true);
+    load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t), c->V, w.valid);
     scores<16, 1>(w.W, w.vp, w.gT, s.P);  // rows keys, columns queries
     if (s.quad) {
       scores<16, 1>(w.raw, w.kn, w.qT, s.nbD);
@@ -48,20 +71,8 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
       causal_scores<QUERY_AFTER_KEY>(w.W, [&](vf x, int, int col) { return x + load(w.h + col); });
     }
   }
-  const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
-  const float *kT = c->causal ? w.kT : nullptr, *result = w.d;
-  for (int64_t blk = 0; blk < s.nbF; ++blk) {
-    const int64_t f = blk * 16;
-    grads(w.d + f * C, st.S + f * 16, step, panels, w.gT, st.z + f, w.h, s.quad || !kT ? nullptr : kT + f * C, w.W,
-          w.ahead);
-    if (keep)
-      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
-  }
-  if (s.quad) {
-    inner_grads(s, w, kT);
-    features_vjp(w.dx, s.m, w.qT, w.d);
-    result = w.dx;
-  }
+  const Sides sides = {w.qT, w.kn, c->causal ? w.kT : nullptr, w.fk, w.vp, w.gT, w.h};
+  const float *result = map_grads(s, w, st, sides, keep);
   store_grad_by_kind[c->kind](c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.qn,
                               w.valid, s.stream_d);
   if (!keep) return;
@@ -88,11 +99,11 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
-  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
-  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h, c->v_t), c->V, w.valid);
+  load_k(s, w, k_rows(c, sp, h, t), false);
+  load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t), c->V, w.valid);
   transpose(w.vT, w.vp, s.P);
   if (c->causal) {
-    load_q(s, w, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), true);
+    load_q(s, w, q_rows(c, sp, h, t), true);
     load_g(s, w, sp, at);
     scores<16, 1>(w.A, w.kn, w.qT, s.nbD);  // rows keys, columns queries
     scores<16, 1>(w.W, w.gn, w.vT, s.P);    // rows queries, columns keys
@@ -117,20 +128,8 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
     else
       read<16, 1>(o, side, w.A, w.gn + p * 256, w.kn, R, st.live ? s.nbD : 0, nullptr, w.ahead);
   }
-  const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
-  const float *qT = c->causal ? w.qT : nullptr, *result = w.d;
-  for (int64_t blk = 0; blk < s.nbF; ++blk) {
-    const int64_t f = blk * 16;
-    grads(w.d + f * C, st.S + f * 16, step, panels, w.vT, st.z + f, w.ones, s.quad || !qT ? nullptr : qT + f * C, w.W,
-          w.ahead);
-    if (keep)
-      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, w.qn, w.fq, w.gn, blk, p);
-  }
-  if (s.quad) {
-    inner_grads(s, w, qT);
-    features_vjp(w.dx, s.m, w.kT, w.d);
-    result = w.dx;
-  }
+  const Sides sides = {w.kT, w.qn, c->causal ? w.qT : nullptr, w.fq, w.gn, w.vT, w.ones};
+  const float *result = map_grads(s, w, st, sides, keep);
   store_grad_by_kind[c->kind](c->dk + ((sp.b * c->Tk + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.kn,
                               w.valid, s.stream_d);
   if (!keep) return;
@@ -146,7 +145,7 @@ void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t 
   if (!c->causal)
     sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
-      load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
+      load_q(s, w, q_rows(c, sp, at.h, at.t), false);
       load_g(s, w, sp, at);
       add_outer(s, w, streams[at.h - h0], w.qn, w.fq, w.gn, s.P);  // R += phi(q)^T gn,  r += sum h phi(q)
       add_sums(s, w, streams[at.h - h0], w.qn, w.h, true);

@@ -108,9 +108,8 @@ void accumulate_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, co
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, false, true, false);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
-  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), false);
-  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t), part.V,
-                         w.valid);
+  load_k(s, w, k_rows(c, sp, h, t), false);
+  load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
   add_outer(s, w, st, w.kn, w.fk, w.vp, part.panels);
   add_sums(s, w, st, w.kn, w.valid, false);
 }

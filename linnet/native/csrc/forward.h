@@ -36,10 +36,9 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, true, true, false);
   fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
-  load_q(s, w, rows_at(c->q, sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t), false);
-  load_k(s, w, rows_at(c->k, sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t), true);
-  load_natural<IDENTITY>(w.vp, rows_at(c->v, sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t), part.V,
-                         w.valid);
+  load_q(s, w, q_rows(c, sp, h, t), false);
+  load_k(s, w, k_rows(c, sp, h, t), true);
+  load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
   scores<16, 1>(w.A, w.qn, w.kT, s.nbD);
   if (s.quad)
     causal_scores<KEY_BEFORE_QUERY>(w.A, [&](vf x, int, int col) { return s.m.kernel(x) * load(w.valid + col); });
@@ -61,7 +60,7 @@ void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int6
                  [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
     sweep<false>(sp.q0, sp.q1, h0, h1, c->D, [&](const Place &at) {
       fill_valid(w.valid, nullptr, at.n);
-      load_q(s, w, rows_at(c->q, sp.b * c->q_b + at.t * c->q_t + at.h * c->q_h, c->q_t), false);
+      load_q(s, w, q_rows(c, sp, at.h, at.t), false);
       write_output(s, w, streams[at.h - h0], sp, at, part, 0, false);
     });
   }

@@ -10,11 +10,6 @@
 
 namespace {
 
-struct Rows {  // 16 consecutive tokens of one head
-  const float *p;
-  int64_t stride;  // floats from one token to the next
-};
-
 INLINE void copy_tail(float *dst, const float *src, int64_t n) {  // 16 floats, zeros after the first n
   for (int i = 0; i < 16; ++i) dst[i] = i < n ? src[i] : 0.0f;
 }

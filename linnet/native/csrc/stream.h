@@ -141,7 +141,17 @@ struct Part {  // value columns [v0, v0 + V) in `panels` panels
   int64_t v0, V, panels;
 };
 
-INLINE Rows rows_at(const float *p, int64_t offset, int64_t stride) { return {p + offset, stride}; }
+// The rows of head h from token t on, in each of the tensors.
+#define ROWS(name, tensor, x)                                                                        \
+  INLINE Rows name(const linnet_call *c, const Span &sp, int64_t h, int64_t t, int64_t column = 0) { \
+    return {c->tensor + sp.b * c->x##_b + t * c->x##_t + h * c->x##_h + column, c->x##_t};           \
+  }
+ROWS(q_rows, q, q)
+ROWS(k_rows, k, k)
+ROWS(v_rows, v, v)
+ROWS(g_rows, g, g)
+ROWS(out_rows, out, o)
+#undef ROWS
 
 // Plans the prefetch: all heads of the task side by side, so that memory is read in order.
 INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &at, const Part &part, bool queries,
@@ -151,12 +161,11 @@ INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &
   w.ahead = Ahead();
   w.ahead.tokens = at.share;
   if (at.share < 1) return;
-  if (queries) w.ahead.add(c->q + sp.b * c->q_b + t * c->q_t + h * c->q_h, c->q_t, more * c->q_h + c->D);
-  if (keys) w.ahead.add(c->k + sp.b * c->k_b + t * c->k_t + h * c->k_h, c->k_t, more * c->k_h + c->D);
-  if (keys) w.ahead.add(c->v + sp.b * c->v_b + t * c->v_t + h * c->v_h + part.v0, c->v_t, more * c->v_h + part.V);
-  if (grads) w.ahead.add(c->g + sp.b * c->g_b + t * c->g_t + h * c->g_h, c->g_t, more * c->g_h + c->V);
-  if (grads && c->normalize)
-    w.ahead.add(c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h, c->o_t, more * c->o_h + c->V);
+  if (queries) w.ahead.add(q_rows(c, sp, h, t), more * c->q_h + c->D);
+  if (keys) w.ahead.add(k_rows(c, sp, h, t), more * c->k_h + c->D);
+  if (keys) w.ahead.add(v_rows(c, sp, h, t, part.v0), more * c->v_h + part.V);
+  if (grads) w.ahead.add(g_rows(c, sp, h, t), more * c->g_h + c->V);
+  if (grads && c->normalize) w.ahead.add(out_rows(c, sp, h, t), more * c->o_h + c->V);
   w.ahead.start();
 }
 
@@ -187,9 +196,10 @@ void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64
 
 constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 8;  // of one block; chunks
 
-// chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or backwards.
-// `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next one is brought
-// near; the first is short because nothing brought it, and two of the largest fit the second-level cache.
+// chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or
+// backwards. `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next
+// one is brought near; the first is short because nothing brought it, and two of the largest fit the second-level
+// cache.
 template <bool BACK, class F>
 INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, int64_t width, F chunk) {
   const int64_t chunks = (t1 - t0 + C - 1) / C, heads = h1 - h0, fit = BLOCK_BYTES / (4 * width * heads * C);

@@ -21,6 +21,11 @@ INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  /
   }
 }
 
+struct Rows {  // consecutive tokens of one head
+  const float *p;
+  int64_t stride;  // floats from one token to the next
+};
+
 // Rows that will be needed soon, brought into the second-level cache a few lines at a time between blocks of work: all
 // at once they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product, and
 // a row ends on a whole unit: few branches, all easy to predict.
@@ -32,9 +37,9 @@ struct Ahead {
   int64_t tokens = 0, i = 0, left = 0;  // left: units of this row
   const float *p = nullptr;
 
-  void add(const float *first, int64_t step, int64_t width) {
-    row[tensors] = first;
-    stride[tensors] = step;
+  void add(Rows x, int64_t width) {
+    row[tensors] = x.p;
+    stride[tensors] = x.stride;
     units[tensors++] = (width + 16 * LINES - 1) / (16 * LINES);
   }
 
