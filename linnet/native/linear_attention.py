@@ -61,14 +61,15 @@ def backward(
     g: Tensor, gs: Tensor | None, gz: Tensor | None, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
     cu_seqlens: Tensor | None, s0: Tensor | None, z0: Tensor | None, out: Tensor, inv: Tensor,
     kind: str, coeffs: tuple[float, ...], causal: bool, normalize: bool, scale: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """dq, dk, dv in the dtypes of q, k, v; ds0 [S,H,F,V] and dz0 [S,H,F] in float32."""
+    need_state: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """dq, dk, dv in the dtypes of q, k, v; ds0 [S,H,F,V] and dz0 [S,H,F] in float32, only when needed."""
     B, T, H, D = q.shape
     V, F, S = v.shape[3], feature_dim(kind, coeffs, D), B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     dtypes = q.dtype, k.dtype, v.dtype
     q, k, v, g, out, inv = (_readable(x) for x in (q, k, v, g, out, inv.contiguous()))
     dq, dk, dv = empty(B, T, H, D), empty(*k.shape), empty(*v.shape)
-    ds0, dz0 = torch.empty(S, H, F, V), torch.empty(S, H, F)
+    ds0, dz0 = (torch.empty(S, H, F, V), torch.empty(S, H, F)) if need_state else (None, None)
     given = (_dense(mask), cu_seqlens, _dense(s0), _dense(z0), g, _dense(gs), _dense(gz))
     tensors = (out, inv, None, None, q, k, v, *given, dq, dk, dv, ds0, dz0)
     strides = tuple(n for x in (q, k, v, out, g) for n in x.stride()[:3])

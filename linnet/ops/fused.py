@@ -51,7 +51,7 @@ def attend(
     if forward_ad._current_level >= 0:  # inside dual_level: only plain torch carries tangents
         return by_sequence(chunked, b, cu_seqlens, rule)
     if needs_graph(b):
-        return _Attend.apply(*b, cu_seqlens, rule, backend)
+        return _Attend.apply(*b, cu_seqlens, rule, backend, need_state)
     return _forward(b, cu_seqlens, rule, backend, need_state, need_inv=False)
 
 
@@ -92,13 +92,14 @@ def _forward(
 
 def _backward(
     g: Tensor, gs: Tensor | None, gz: Tensor | None, b: Batch, cu_seqlens: Tensor | None, out: Tensor, inv: Tensor,
-    rule: Rule, backend: str,
-) -> Grads:  # fmt: skip
+    rule: Rule, backend: str, need_state: bool = True,
+) -> Any:  # fmt: skip
+    """dq, dk, dv, ds0, dz0; the last two may be None unless `need_state`."""
     if backend == "native":
         q, k, v, mask, s0, z0 = b
         core, causal, normalize, scale, eps, _ = rule
         how = (core.kind, core.coeffs, causal, normalize, scale, eps)
-        return native.backward(g, gs, gz, q, k, v, mask, cu_seqlens, s0, z0, out, inv, *how)
+        return native.backward(g, gs, gz, q, k, v, mask, cu_seqlens, s0, z0, out, inv, *how, need_state)
     if cu_seqlens is None:
         return chunked_backward(g, gs, gz, b, out, inv, rule)
     parts = []
@@ -195,8 +196,8 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        *tensors, cu_seqlens, ctx.rule, ctx.backend = args
-        out, inv, s, z = _forward(Batch(*tensors), cu_seqlens, ctx.rule, ctx.backend)
+        *tensors, cu_seqlens, ctx.rule, ctx.backend, need_state = args
+        out, inv, s, z = _forward(Batch(*tensors), cu_seqlens, ctx.rule, ctx.backend, need_state)
         ctx.save_for_backward(*tensors, cu_seqlens, out, inv)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(inv)
@@ -206,9 +207,10 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor | None, _: Any, gs: Tensor | None, gz: Tensor | None) -> Any:
         def run(g: Tensor, gs: Any, gz: Any, *rest: Any) -> Grads:
             *tensors, cu_seqlens, out, inv = rest
-            return _backward(g, gs, gz, Batch(*tensors), cu_seqlens, out, inv, ctx.rule, ctx.backend)
+            b = Batch(*tensors)
+            return _backward(g, gs, gz, b, cu_seqlens, out, inv, ctx.rule, ctx.backend, b.s0 is not None)
 
-        return *_gradients(ctx, g, gs, gz, run), None, None, None
+        return *_gradients(ctx, g, gs, gz, run), None, None, None, None
 
 
 _library.impl("linear_attention", _forward_op, "CompositeExplicitAutograd")

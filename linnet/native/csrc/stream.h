@@ -104,16 +104,16 @@ void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, 
   if (st.E) memset(st.E, 0, st.nS * sizeof(float));
   if (st.e) memset(st.e, 0, s.Fp * sizeof(float));
   st.live = S0 || z0;
-  if (S0)
-    for (int64_t f = 0; f < s.c->F; ++f)
-      for (int64_t c = 0; c < V; ++c) st.S[(c / 16 * s.Fp + f) * 16 + c % 16] = S0[f * s.c->V + v0 + c];
+  for (int64_t f = 0; S0 && f < s.c->F; ++f)
+    for (int64_t c = 0; c < V; c += 16)
+      memcpy(st.S + (c / 16 * s.Fp + f) * 16, S0 + f * s.c->V + v0 + c, (V - c < 16 ? V - c : 16) * sizeof(float));
   if (z0) memcpy(st.z, z0, s.c->F * sizeof(float));
 }
 
 void export_state(const Shape &s, const Stream &st, float *S1, float *z1, int64_t v0, int64_t V) {
-  if (S1)
-    for (int64_t f = 0; f < s.c->F; ++f)
-      for (int64_t c = 0; c < V; ++c) S1[f * s.c->V + v0 + c] = st.S[(c / 16 * s.Fp + f) * 16 + c % 16];
+  for (int64_t f = 0; S1 && f < s.c->F; ++f)
+    for (int64_t c = 0; c < V; c += 16)
+      memcpy(S1 + f * s.c->V + v0 + c, st.S + (c / 16 * s.Fp + f) * 16, (V - c < 16 ? V - c : 16) * sizeof(float));
   if (z1 && v0 == 0) memcpy(z1, st.z, s.c->F * sizeof(float));
 }
 
