@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -124,6 +125,16 @@ def test_a_row_does_not_depend_on_its_batch(two_threads: None) -> None:
     one = run_native({name: x[2:3] for name, x in t.items()}, Core("elu"), True, True)
     for name, a, b in zip(NAMES, whole, one, strict=True):
         assert torch.equal(a[2:3], b), name
+
+
+def test_calls_from_several_python_threads_do_not_meet(two_threads: None) -> None:
+    """The library runs without the interpreter lock: scratch, pool and tasks must belong to one call each."""
+    t = tensors(1, 700, 4, 32, 64, Core("elu"))
+    want = run_native(t, Core("elu"), True, True)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: run_native(t, Core("elu"), True, True), range(24)):
+            for name, a, b in zip(NAMES, got, want, strict=True):
+                assert torch.equal(a, b), name
 
 
 def test_strided_inputs_are_read_where_they_stand() -> None:
