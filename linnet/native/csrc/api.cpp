@@ -8,9 +8,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -46,19 +43,6 @@ static const linnet_table *table() {
     chosen = tables[0];
   }
   return chosen;
-}
-
-// Large outputs are fresh memory: ask for 2 MiB pages before the first write, or page faults cost as much as the
-// kernel.
-static void expect_writes(void *p, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  const uintptr_t page = (uintptr_t)2 << 20;
-  if (!p || bytes < (int64_t)(2 * page)) return;
-  const uintptr_t first = ((uintptr_t)p + page - 1) & ~(page - 1), last = ((uintptr_t)p + bytes) & ~(page - 1);
-  if (first < last) madvise((void *)first, last - first, MADV_HUGEPAGE);
-#else
-  (void)p, (void)bytes;
-#endif
 }
 
 static int check(const linnet_call *c) {
@@ -118,16 +102,12 @@ EXPORT int linnet_openmp(void) {
 EXPORT int linnet_forward(const linnet_call *c) {
   const int status = check(c);
   if (status) return status;
-  expect_writes(c->out, c->B * c->Tq * c->H * c->V * 4);
   return table()->forward(c);
 }
 
 EXPORT int linnet_backward(const linnet_call *c) {
   const int status = check(c);
   if (status) return status;
-  expect_writes(c->dq, c->B * c->Tq * c->H * c->D * 4);
-  expect_writes(c->dk, c->B * c->Tk * c->H * c->D * 4);
-  expect_writes(c->dv, c->B * c->Tk * c->H * c->V * 4);
   return table()->backward(c);
 }
 

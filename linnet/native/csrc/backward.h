@@ -53,8 +53,7 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, {0, c->V, s.P}, true, c->causal, true);
-  const uint8_t *mask = c->causal && c->mask ? c->mask + sp.b * c->mask_b + t : nullptr;
-  fill_valid(w.valid, mask, n);
+  fill_valid(w.valid, c, sp, t, n, c->causal);
   load_g(s, w, sp, at);
   transpose(w.gT, w.gn, s.P);
   load_natural_by_kind[c->kind](w.qn, q_rows(c, sp, h, t), c->D, w.valid);
@@ -98,7 +97,7 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal);
-  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  fill_valid(w.valid, c, sp, t, n, true);
   load_k(s, w, k_rows(c, sp, h, t), false);
   load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t), c->V, w.valid);
   transpose(w.vT, w.vp, s.P);
@@ -117,17 +116,8 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
       causal_scores<QUERY_AFTER_KEY>(w.A, [](vf x, int, int) { return x; });
     }
   }
-  float *dv = c->dv + ((sp.b * c->Tk + t) * c->H + h) * c->V;
-  const int side = c->causal ? -1 : 0;
-  for (int64_t p = 0; p < s.P; ++p) {
-    const int64_t width = c->V - p * 16;
-    const RowsOut o = {dv + p * 16, c->H * c->V, n, width < 16 ? width : 16, s.stream_v};
-    const float *R = st.S + p * s.Fp * 16;
-    if (s.quad)
-      read<1, 16>(o, side, w.A, w.gn + p * 256, w.fk, R, st.live ? s.nbF : 0, nullptr, w.ahead);
-    else
-      read<16, 1>(o, side, w.A, w.gn + p * 256, w.kn, R, st.live ? s.nbD : 0, nullptr, w.ahead);
-  }
+  const RowsOut dv = {c->dv + ((sp.b * c->Tk + t) * c->H + h) * c->V, c->H * c->V, n, c->V, s.stream_v};
+  for (int64_t p = 0; p < s.P; ++p) read_panel(s, w, st, dv, p, c->causal ? -1 : 0, w.kn, w.fk, w.gn, nullptr);
   const Sides sides = {w.kT, w.qn, c->causal ? w.qT : nullptr, w.fq, w.gn, w.vT, w.ones};
   const float *result = map_grads(s, w, st, sides, keep);
   store_grad_by_kind[c->kind](c->dk + ((sp.b * c->Tk + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.kn,
@@ -144,7 +134,7 @@ void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t 
   start_streams(s, w, streams, c->gs, c->gz, seq, h0, h1, all);
   if (!c->causal)
     sweep<false>(sp.q0, sp.q1, h0, h1, 2 * c->D + 3 * c->V, [&](const Place &at) {
-      fill_valid(w.valid, nullptr, at.n);
+      fill_valid(w.valid, c, sp, at.t, at.n, false);
       load_q(s, w, q_rows(c, sp, at.h, at.t), false);
       load_g(s, w, sp, at);
       add_outer(s, w, streams[at.h - h0], w.qn, w.fq, w.gn, s.P);  // R += phi(q)^T gn,  r += sum h phi(q)

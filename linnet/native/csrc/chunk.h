@@ -76,6 +76,18 @@ INLINE void add_outer(const Shape &s, Scratch &ws, Stream &st, const float *natu
   st.live = true;
 }
 
+// 16 columns of output, panel p: what the state holds for these tokens, and (causal, see tile.h) what A does.
+INLINE void read_panel(const Shape &s, Scratch &w, const Stream &st, RowsOut o, int64_t p, int causal,
+                       const float *natural, const float *features, const float *values, const float *factor) {
+  const float *S = st.S + p * s.Fp * 16;
+  o.p += p * 16;
+  o.width = o.width - p * 16 < 16 ? o.width - p * 16 : 16;
+  if (s.quad)
+    read<1, 16>(o, causal, w.A, values + p * 256, features, S, st.live ? s.nbF : 0, factor, w.ahead);
+  else
+    read<16, 1>(o, causal, w.A, values + p * 256, natural, S, st.live ? s.nbD : 0, factor, w.ahead);
+}
+
 // z += sum_t weight_t phi(x_t)
 INLINE void add_sums(const Shape &s, Scratch &w, Stream &st, const float *natural, const float *weight, bool weighted) {
   if (s.quad) {
@@ -107,7 +119,7 @@ void accumulate_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, co
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, false, true, false);
-  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  fill_valid(w.valid, c, sp, t, n, true);
   load_k(s, w, k_rows(c, sp, h, t), false);
   load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
   add_outer(s, w, st, w.kn, w.fk, w.vp, part.panels);

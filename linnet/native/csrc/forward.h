@@ -13,15 +13,9 @@ void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   factors(s, w, causal ? w.A : nullptr, st, w.inv);
   if (c->inv && part.v0 == 0)
     for (int i = 0; i < n; ++i) c->inv[(sp.b * c->Tq + t + i) * c->H + h] = w.inv[i];
-  float *out = c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h + part.v0;
+  const RowsOut o = {c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h + part.v0, c->o_t, n, part.V, s.stream_v};
   for (int64_t p = 0; p < part.panels; ++p) {
-    const int64_t width = part.V - p * 16;
-    const RowsOut o = {out + p * 16, c->o_t, n, width < 16 ? width : 16, s.stream_v};
-    const float *S = st.S + p * s.Fp * 16;
-    if (s.quad)
-      read<1, 16>(o, causal, w.A, w.vp + p * 256, w.fq, S, st.live ? s.nbF : 0, w.inv, w.ahead);
-    else
-      read<16, 1>(o, causal, w.A, w.vp + p * 256, w.qn, S, st.live ? s.nbD : 0, w.inv, w.ahead);
+    read_panel(s, w, st, o, p, causal, w.qn, w.fq, w.vp, w.inv);
     if (keep)
       for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
   }
@@ -35,7 +29,7 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, true, true, false);
-  fill_valid(w.valid, c->mask ? c->mask + sp.b * c->mask_b + t : nullptr, n);
+  fill_valid(w.valid, c, sp, t, n, true);
   load_q(s, w, q_rows(c, sp, h, t), false);
   load_k(s, w, k_rows(c, sp, h, t), true);
   load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
@@ -59,7 +53,7 @@ void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int6
     sweep<false>(sp.k0, sp.k1, h0, h1, c->D + c->V,
                  [&](const Place &at) { accumulate_chunk(s, w, streams[at.h - h0], sp, at, part); });
     sweep<false>(sp.q0, sp.q1, h0, h1, c->D, [&](const Place &at) {
-      fill_valid(w.valid, nullptr, at.n);
+      fill_valid(w.valid, c, sp, at.t, at.n, false);
       load_q(s, w, q_rows(c, sp, at.h, at.t), false);
       write_output(s, w, streams[at.h - h0], sp, at, part, 0, false);
     });

@@ -98,8 +98,8 @@ void fold(const Shape &s, Stream &st) {
   st.since = 0;
 }
 
-void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, int64_t v0, int64_t V, int64_t panels) {
-  memset(st.S, 0, panels * s.Fp * 16 * sizeof(float));
+void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, int64_t v0, int64_t V) {
+  memset(st.S, 0, st.nS * sizeof(float));
   memset(st.z, 0, s.Fp * sizeof(float));
   if (st.E) memset(st.E, 0, st.nS * sizeof(float));
   if (st.e) memset(st.e, 0, s.Fp * sizeof(float));
@@ -133,7 +133,9 @@ Span span_of(const linnet_call *c, int64_t seq) {
   return {seq, 0, c->Tq, 0, c->Tk};
 }
 
-void fill_valid(float *valid, const uint8_t *mask, int64_t n) {
+// valid[i] = 1 where token t + i is there and (masked) real.
+void fill_valid(float *valid, const linnet_call *c, const Span &sp, int64_t t, int64_t n, bool masked) {
+  const uint8_t *mask = masked && c->mask ? c->mask + sp.b * c->mask_b + t : nullptr;
   for (int i = 0; i < C; ++i) valid[i] = i < n && (!mask || mask[i]) ? 1.0f : 0.0f;
 }
 
@@ -178,8 +180,7 @@ void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0,
     const int64_t i = h - h0, nS = part.panels * 16 * s.Fp;
     streams[i] = {w.S + i * nS, w.z + i * s.Fp, w.E ? w.E + i * nS : nullptr, w.e ? w.e + i * s.Fp : nullptr, nS, 0,
                   false};
-    import_state(s, streams[i], S0 ? S0 + at * c->F * c->V : nullptr, z0 ? z0 + at * c->F : nullptr, part.v0, part.V,
-                 part.panels);
+    import_state(s, streams[i], S0 ? S0 + at * c->F * c->V : nullptr, z0 ? z0 + at * c->F : nullptr, part.v0, part.V);
   }
 }
 

@@ -1,6 +1,6 @@
 // The register tiles all products are made of: 16 rows, cut so that the accumulators fill the register file.
 //
-//   mac:   c[i][:] += sum_k a(i, k) b(k, :)      a(i, k) = a[i*SAI + k*SAK] (broadcast),  b(k, :) = b[k*SBK ...]
+//   mac:   c[i][:] += sum_k a(i, k) b(k, :)      a(i, k) = a[i*SAI + k*SAK] (broadcast),  b(k, :) = b[k*16 ...]
 //
 // Every stride inside the scratch memory is a compile-time constant. Each tile is a function of its own that is never
 // inlined: with more in sight gcc keeps the accumulators in memory and loses a third of the speed.
@@ -9,14 +9,14 @@
 
 namespace {
 
-template <int MR, int NV, int SAI, int SAK, int SBK, int FROM = 0, int TO = MR>
-INLINE void mac(vf (&c)[MR][NV], const float *a, const float *b, int64_t K) {  // rows [FROM, TO) of the tile
+template <int MR, int SAI, int SAK, int FROM = 0, int TO = MR>
+INLINE void mac(vf (&c)[MR][NT], const float *a, const float *b, int64_t K) {  // rows [FROM, TO) of the tile
   UNROLL(4) for (int64_t k = 0; k < K; ++k) {
-    vf bv[NV];
-    UNROLL(4) for (int n = 0; n < NV; ++n) bv[n] = load(b + k * SBK + n * VL);
+    vf bv[NT];
+    UNROLL(4) for (int n = 0; n < NT; ++n) bv[n] = load(b + k * 16 + n * VL);
     UNROLL(16) for (int i = FROM; i < TO; ++i) {
       const float ai = a[i * SAI + k * SAK];
-      UNROLL(4) for (int n = 0; n < NV; ++n) c[i][n] += ai * bv[n];
+      UNROLL(4) for (int n = 0; n < NT; ++n) c[i][n] += ai * bv[n];
     }
   }
 }
@@ -68,15 +68,13 @@ struct Ahead {
   }
 };
 
-// CALL(rows of the tile, first row) until all 16 rows are done; TILES of them.
+// CALL(rows of the tile, first row) until all 16 rows are done.
 #if defined(__AVX512F__)
-constexpr int TILES = 1;
 #define ROWS16(CALL) \
   {                  \
     CALL(16, 0);     \
   }
 #elif defined(__AVX2__)
-constexpr int TILES = 3;
 #define ROWS16(CALL) \
   {                  \
     CALL(6, 0);      \
@@ -84,7 +82,6 @@ constexpr int TILES = 3;
     CALL(4, 12);     \
   }
 #else
-constexpr int TILES = 8;
 #define ROWS16(CALL) \
   {                  \
     CALL(2, 0);      \
@@ -102,7 +99,7 @@ constexpr int TILES = 8;
 template <int MR, int SAI, int SAK>
 NOINLINE void score_tile(float *out, const float *a, const float *b, int64_t nb) {
   vf c[MR][NT] = {};
-  for (int64_t blk = 0; blk < nb; ++blk) mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, b + blk * 256, 16);
+  for (int64_t blk = 0; blk < nb; ++blk) mac<MR, SAI, SAK>(c, a + blk * 256, b + blk * 256, 16);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) store(out + i * 16 + n * VL, c[i][n]);
 }
 
@@ -150,16 +147,16 @@ NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, c
   vf c[MR][NT] = {};
   if (MR == 16) {
     const int first = causal < 0 ? 8 : 0;  // the half that all rows see
-    if (causal) mac<MR, NT, 16, 1, 16>(c, A + first, w + first * 16, 8);
-    if (causal > 0) mac<MR, NT, 16, 1, 16, MR / 2, MR>(c, A + 8, w + 8 * 16, 8);
-    if (causal < 0) mac<MR, NT, 16, 1, 16, 0, MR / 2>(c, A, w, 8);
+    if (causal) mac<MR, 16, 1>(c, A + first, w + first * 16, 8);
+    if (causal > 0) mac<MR, 16, 1, MR / 2, MR>(c, A + 8, w + 8 * 16, 8);
+    if (causal < 0) mac<MR, 16, 1, 0, MR / 2>(c, A, w, 8);
   } else if (causal) {
     const int k0 = causal < 0 ? row : 0, k1 = causal > 0 ? row + MR : 16;
-    mac<MR, NT, 16, 1, 16>(c, A + k0, w + k0 * 16, k1 - k0);
+    mac<MR, 16, 1>(c, A + k0, w + k0 * 16, k1 - k0);
   }
   for (int64_t blk = 0; blk < nb; ++blk) {
     ahead->fetch(1);
-    mac<MR, NT, SAI, SAK, 16>(c, a + blk * 256, S + blk * 256, 16);
+    mac<MR, SAI, SAK>(c, a + blk * 256, S + blk * 256, 16);
   }
   write_rows<MR>(*o, row, c, factor);
 }
@@ -183,7 +180,7 @@ INLINE void add_to(float *s, float *e, vf x) {
 template <int MR, int SAI, int SAK, bool EXACT>
 NOINLINE void update_tile(float *S, float *E, const float *a, const float *w) {
   vf c[MR][NT] = {};
-  mac<MR, NT, SAI, SAK, 16>(c, a, w, C);
+  mac<MR, SAI, SAK>(c, a, w, C);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
     add_to(S + i * 16 + n * VL, EXACT ? E + i * 16 + n * VL : nullptr, c[i][n]);
   }
@@ -210,9 +207,9 @@ NOINLINE void grad_tile(float *d, const float *S, int64_t panel_step, int64_t pa
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) c[i][n] = z[i] * load(h + n * VL);
   for (int64_t p = 0; p < panels; ++p) {
     ahead->fetch(1);
-    mac<MR, NT, 16, 1, 16>(c, S + p * panel_step, xT + p * 256, 16);
+    mac<MR, 16, 1>(c, S + p * panel_step, xT + p * 256, 16);
   }
-  if (a) mac<MR, NT, 16, 1, 16>(c, a, W, C);
+  if (a) mac<MR, 16, 1>(c, a, W, C);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) store(d + i * 16 + n * VL, c[i][n]);
 }
 
