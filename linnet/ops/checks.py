@@ -18,7 +18,12 @@ from torch import Tensor
 from ..errors import StateError
 
 WIDE = (torch.float32, torch.float64)  # a sum over a million tokens needs at least these
-NARROW = (torch.float16, torch.bfloat16)  # enough to keep keys and values as they came
+NARROW = (torch.float16, torch.bfloat16)  # enough to keep inputs, keys and values as they came
+FIELDS = {  # the first field of a state says what its numbers look like: axes of each, in words, dtypes
+    "s": ([4, 3], "s [B,H,F,V] and z [B,H,F]", WIDE),
+    "k": ([4, 4], "k [B,T,H,D] and v [B,T,H,V]", NARROW + WIDE),
+    "x": ([3], "x [B,W,E]", NARROW + WIDE),
+}
 
 
 def check_qkv(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> None:
@@ -124,14 +129,12 @@ def check_form(state: Any, kind: type[Any]) -> None:
     for name, x in fields.items():
         if not isinstance(x, Tensor):
             raise StateError(f"{kind.__name__}.{name} is a {type(x).__name__}; accepted: a torch.Tensor")
-    first, second = state[0], state[1]
     got = f"{kind.__name__} has " + ", ".join(f"{n} {shape(x)} {x.dtype} on {x.device}" for n, x in fields.items())
-    recurrent = "z" in fields  # s [B,H,F,V] and z [B,H,F]; the others hold k [B,T,H,D] and v [B,T,H,V]
-    if first.ndim != 4 or second.ndim != 4 - recurrent or first.shape[:3] != second.shape[:3]:
-        wanted = "s [B,H,F,V] and z [B,H,F]" if recurrent else "k [B,T,H,D] and v [B,T,H,V]"
+    ranks, wanted, accepted = FIELDS[kind._fields[0]]
+    first, *others = numbers = [x for name, x in fields.items() if name != "mask"]
+    if [x.ndim for x in numbers] != ranks or any(x.shape[:3] != first.shape[:3] for x in others):
         raise StateError(f"{got}; accepted: {wanted}")
-    accepted = WIDE if recurrent else NARROW + WIDE
-    if first.dtype not in accepted or second.dtype != first.dtype:
+    if first.dtype not in accepted or any(x.dtype != first.dtype for x in others):
         raise StateError(f"{got}; accepted: one dtype out of {', '.join(map(str, accepted))}; use state.to(dtype=...)")
     if mask is not None and (mask.dtype != torch.bool or mask.shape != first.shape[:2]):
         raise StateError(f"{got}; accepted: a bool mask [B,T] = {list(first.shape[:2])}")

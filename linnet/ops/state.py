@@ -3,9 +3,10 @@
     State        linear attention      s [B,H,F,V], z [B,H,F]                       float32 or float64
     KVState      softmax attention     k [B,T,H,D], v [B,T,H,V], mask [B,T] | None  grows with T
     WindowState  sliding window        k [B,W,H,D], v [B,W,H,V], mask [B,W]         W = window - 1, newest last
+    ConvState    short convolution     x [B,W,E]                                    W = taps - 1, newest last
 
-All three have the same methods; `save` and `load` are those of state_file.py for a single layer.
-B batch, T time, H heads, F features, D key width, V value width. mask: bool, True = real token.
+All have the same methods; `save` and `load` are those of state_file.py for a single layer.
+B batch, T time, H heads, F features, D key width, V value width, E channels. mask: bool, True = real token.
 """
 
 from __future__ import annotations
@@ -122,8 +123,37 @@ class WindowState(NamedTuple):
         return _load(cls, path, **wanted)
 
 
-AnyState: TypeAlias = "State | KVState | WindowState"
-S = TypeVar("S", State, KVState, WindowState)
+class ConvState(NamedTuple):
+    """The last W = taps - 1 real inputs of a short convolution, newest last; zeros where there were fewer so far."""
+
+    x: Tensor  # [B,W,E]
+
+    @property
+    def nbytes(self) -> int:
+        return _nbytes(self)
+
+    def select(self, rows: Rows) -> ConvState:
+        return _select(self, rows)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ConvState:
+        return _to(self, device, dtype)
+
+    def detach(self) -> ConvState:
+        return _map(self, Tensor.detach)
+
+    def clone(self) -> ConvState:
+        return _map(self, Tensor.clone)
+
+    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
+        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
+
+    @classmethod
+    def load(cls, path: PathLike, **wanted: Any) -> ConvState:
+        return _load(cls, path, **wanted)
+
+
+AnyState: TypeAlias = "State | KVState | WindowState | ConvState"
+S = TypeVar("S", State, KVState, WindowState, ConvState)
 
 
 def check_state(

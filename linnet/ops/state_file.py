@@ -24,10 +24,10 @@ from torch import Tensor
 
 from ..errors import StateError
 from .checks import check_form
-from .state import AnyState, KVState, PathLike, S, State, WindowState
+from .state import AnyState, ConvState, KVState, PathLike, S, State, WindowState
 
 FORMAT, VERSION = "linnet-state", "1"
-KINDS: dict[str, type[AnyState]] = {"linear": State, "softmax": KVState, "window": WindowState}
+KINDS: dict[str, type[AnyState]] = {"linear": State, "softmax": KVState, "window": WindowState, "conv": ConvState}
 DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "BOOL": "bool"}  # safetensors names
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from linnet.ops.state import AnyState, KVState, State, WindowState
+from linnet.ops.state import AnyState, ConvState, KVState, State, WindowState
 
-B, T, H, F, D, V = 3, 5, 2, 6, 3, 4
+B, T, H, F, D, V, E = 3, 5, 2, 6, 3, 4, 7
 
 
 def linear(dtype: torch.dtype = torch.float32) -> State:
@@ -22,7 +22,16 @@ def window() -> WindowState:
     return WindowState(*cache())
 
 
-ALL = [linear(), linear(torch.float64), cache(), cache(0), cache(dtype=torch.bfloat16, padded=False), window()]
+def conv(dtype: torch.dtype = torch.float32) -> ConvState:
+    return ConvState(torch.randn(B, 2, E).to(dtype))
+
+
+ALL = [
+    *(linear(), linear(torch.float64)),
+    *(cache(), cache(0), cache(dtype=torch.bfloat16, padded=False)),
+    window(),
+    *(conv(), conv(torch.bfloat16)),
+]
 
 
 def same(a: AnyState, b: AnyState) -> bool:

@@ -90,6 +90,55 @@ def test_nothing_at_all(form: str, backend: str, shape: tuple[int, ...]) -> None
     )
 
 
+@every_run
+@pytest.mark.parametrize("phi", ["elu", "taylor", None])
+@pytest.mark.parametrize(("queries", "keys"), [(7, 150), (150, 3), (1, 2), (0, 9), (20, 0)])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_reading_a_kept_source_equals_direct_cross_attention(
+    form: str, backend: str, phi: str | None, queries: int, keys: int, normalize: bool
+) -> None:
+    """Keys and values summed up once, then asked without any new key; gradients flow back through the state."""
+    q, (_, k, v) = qkv(2, queries, 2, 4)[0], qkv(2, keys, 2, 4, value=5, seed=1)
+    q, k, v = (x.requires_grad_() for x in (q.abs(), k.abs(), v))  # v of both signs: else dq cancels down to rounding
+    how: dict[str, Any] = {"feature_map": phi, "causal": False, "normalize": normalize, "output_final_state": True}
+    run = {"form": form, "backend": backend}
+    exact = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    want, final = linear_attention(*exact, **how, form="parallel")
+    _, source = linear_attention(q[:, :0], k, v, **how, **run)
+    out, again = linear_attention(q, k[:, :0], v[:, :0], initial_state=source, **how, **run)
+    assert source is not None
+    assert again is not None
+    assert final is not None
+    assert out.shape == want.shape
+    assert torch.equal(again.s, source.s)
+    assert torch.equal(again.z, source.z)
+    assert again.s.data_ptr() != source.s.data_ptr()
+    pairs = [(out, want), (again.s, final.s), (again.z, final.z)]
+    assert all(close(a, b) for a, b in pairs if b.numel())
+    loss, exact_loss = (o.square().sum() + x.s.sum() + x.z.square().sum() for o, x in ((out, again), (want, final)))
+    ours = torch.autograd.grad(loss, (q, k, v), materialize_grads=True)
+    theirs = torch.autograd.grad(exact_loss, exact, materialize_grads=True)
+    assert all(close(a, b) for a, b in zip(ours, theirs, strict=True) if b.numel())
+
+
+@every_run
+@pytest.mark.parametrize("leaf", ["s", "z"])
+def test_gradients_into_a_source_alone(form: str, backend: str, leaf: str) -> None:
+    """Nothing but one half of the state asks for a gradient."""
+    q, k, v = qkv(2, 11, 2, 4)
+    _, source = linear_attention(q, k, v, causal=False, output_final_state=True)
+    assert source is not None
+    grads = []
+    for dtype, how in ((torch.float32, {"form": form, "backend": backend}), (torch.float64, {"form": "parallel"})):
+        state = source.to(dtype=dtype)
+        getattr(state, leaf).requires_grad_()
+        none = (k[:, :0].to(dtype), v[:, :0].to(dtype))
+        out, _ = linear_attention(q.to(dtype), *none, causal=False, initial_state=state, **how)
+        grads += torch.autograd.grad(out.square().sum(), [getattr(state, leaf)])
+    assert grads[0].abs().max() > 0
+    assert close(*grads)
+
+
 @pytest.mark.parametrize("phi", ["elu", "taylor"])
 @pytest.mark.parametrize("width", [3, 16])
 def test_unwritten_memory_is_never_read(phi: str, width: int) -> None:

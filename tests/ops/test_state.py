@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from linnet.errors import StateError
-from linnet.ops.state import AnyState, State, check_state, join_states
-from tests.ops.states import ALL, B, F, H, V, cache, linear, same, window
+from linnet.ops.checks import check_form
+from linnet.ops.state import AnyState, ConvState, State, check_state, join_states
+from tests.ops.states import ALL, B, E, F, H, V, cache, conv, linear, same, window
 
 
 @pytest.mark.parametrize("state", ALL)
@@ -50,6 +51,18 @@ def test_to_detach_clone() -> None:
     twin = grown.clone()
     assert same(twin, grown)
     assert twin.s.data_ptr() != grown.s.data_ptr()
+
+
+def test_a_conv_state_of_any_floating_dtype_is_whole() -> None:
+    assert conv().to(dtype=torch.bfloat16).x.dtype == torch.bfloat16
+    with pytest.raises(StateError, match=r"ConvState has x \[3, 2, 7\] torch.int64 on cpu; accepted: one dtype"):
+        check_form(ConvState(conv().x.long()), ConvState)
+    with pytest.raises(StateError, match=r"ConvState has x \[3, 7\] .*; accepted: x \[B,W,E\]"):
+        check_form(ConvState(conv().x[:, 0]), ConvState)
+    with pytest.raises(StateError, match=r"ConvState.x is a list; accepted: a torch.Tensor"):
+        check_form(ConvState([0.0]), ConvState)
+    joined = join_states([conv(), conv().select([0])])
+    assert joined.x.shape == (B + 1, 2, E)
 
 
 def test_gradients_flow_through_select_and_join() -> None:

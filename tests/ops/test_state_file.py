@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 
 from linnet.errors import StateError
 from linnet.ops import state_file
-from linnet.ops.state import AnyState, KVState, State
+from linnet.ops.state import AnyState, ConvState, KVState, State
 from linnet.ops.state_file import load_states, read_header, save_states
-from tests.ops.states import ALL, B, D, F, H, T, V, cache, linear, same
+from tests.ops.states import ALL, B, D, E, F, H, T, V, cache, conv, linear, same
 
 
 @pytest.fixture
@@ -39,8 +39,10 @@ def test_many_layers_and_header(path: Path) -> None:
     assert all(same(a, b) for a, b in zip(load_states(path, expect=ALL), ALL, strict=True))
     header = read_header(path)
     assert (header.tokens, header.model, header.tokenizer) == (2**40, "modèle", "")
-    assert [x.kind for x in header.layers] == ["linear", "linear", "softmax", "softmax", "softmax", "window"]
+    kinds = ["linear"] * 2 + ["softmax"] * 3 + ["window"] + ["conv"] * 2
+    assert [x.kind for x in header.layers] == kinds
     assert header.layers[4] == ("softmax", "bfloat16", {"k": (B, T, H, D), "v": (B, T, H, V)})
+    assert header.layers[7] == ("conv", "bfloat16", {"x": (B, 2, E)})
 
 
 def test_views_shared_tensors_and_gradients_are_saved_by_value(path: Path) -> None:
@@ -188,8 +190,14 @@ def test_headers_that_do_not_fit_are_refused(change: dict[str, str], message: st
         load_states(path, expect=[state] if message == "shapes is" else None)
 
 
-@pytest.mark.parametrize("kind", ["linear", "softmax", "window"])
-@pytest.mark.parametrize("names", [["s", "z"], ["k", "v"], ["k.x", ""], ["k"]])
+def test_taps_of_a_convolution_are_not_free_when_loading(path: Path) -> None:
+    conv().save(path)
+    with pytest.raises(StateError, match=r"shapes of layer 0 is .*\(3, 2, 7\).* in the file, .*\(3, 1, 7\)"):
+        ConvState.load(path, expect=[ConvState(conv().x[:, 1:])])
+
+
+@pytest.mark.parametrize("kind", ["linear", "softmax", "window", "conv"])
+@pytest.mark.parametrize("names", [["s", "z"], ["k", "v"], ["k.x", ""], ["k"], ["x"]])
 def test_tensors_of_the_wrong_rank_or_name_are_refused(kind: str, names: list[str], path: Path) -> None:
     tensors = {f"0.{name}": torch.tensor(1.0) for name in names}
     entry = {"kind": kind, "dtype": "float32", "shapes": {name: [] for name in names}}

@@ -1,0 +1,49 @@
+"""Layers: modules with parameters around the ops; they take keywords, never a model's configuration.
+
+    mixer = build_mixer("rebased", d_model=256, n_heads=8)         any name in MIXERS
+    y, state = mixer(x, state);   y, state = mixer.step(x, state)  the same for every one of them
+
+A mixer is the name of a feature map (linear attention with it), or one of the few below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import unknown
+from ..feature_maps import FEATURE_MAPS
+from .attention import Attention as Attention
+from .attention import LinearAttention as LinearAttention
+from .attention import SoftmaxAttention as SoftmaxAttention
+from .attention import WindowAttention as WindowAttention
+from .block import Block as Block
+from .cross_attention import CrossAttention as CrossAttention
+from .mixer import Mixer as Mixer
+from .mlp import MLPS as MLPS
+from .mlp import build_mlp as build_mlp
+from .norm import NORMS as NORMS
+from .norm import build_norm as build_norm
+from .positions import LearnedPositions as LearnedPositions
+from .positions import SinusoidalPositions as SinusoidalPositions
+from .short_conv import BaseConv as BaseConv
+from .short_conv import GatedConv as GatedConv
+
+CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv}
+MIXERS = (*FEATURE_MAPS, "softmax", "window", *CONVOLUTIONS)
+
+
+def build_mixer(
+    name: str, *, d_model: int, n_heads: int, options: Mapping[str, Any] | None = None, **attention: Any
+) -> Mixer:
+    """The mixer of that name; `options` are its own, `attention` those of every attention layer (see Attention)."""
+    options = dict(options or {})
+    if name not in MIXERS:
+        raise unknown("mixer", name, MIXERS)
+    if name in CONVOLUTIONS:
+        return CONVOLUTIONS[name](d_model, **options)
+    if name == "softmax":
+        return SoftmaxAttention(d_model, n_heads, **attention, **options)
+    if name == "window":
+        return WindowAttention(d_model, n_heads, **attention, **{"window": 64, **options})
+    return LinearAttention(d_model, n_heads, feature_map=name, options=options, **attention)

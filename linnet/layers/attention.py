@@ -1,0 +1,237 @@
+"""Attention layers: project to q, k, v, mix along time by an op of linnet.ops, project back.
+
+    y = W_o attend(rotate(W_q x), rotate(W_k x), W_v x) + b_o          x, y [B,T,E]
+
+LinearAttention (any feature map), SoftmaxAttention, WindowAttention differ only in the op and in what it remembers.
+E model width, H query heads, G = H / n_kv_heads queries share one key-value head (Ainslie et al. 2023,
+arXiv:2305.13245): the state is kept once for each key-value head.   q [B,T,H,D]   k [B,T,H/G,D]   v [B,T,H/G,V]
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..feature_maps import FeatureMap, build
+from ..ops.linear_attention import linear_attention, linear_attention_step
+from ..ops.linear_attention import state_bytes as linear_bytes
+from ..ops.sliding_window import empty_state, sliding_window_attention, sliding_window_attention_step
+from ..ops.sliding_window import state_bytes as window_bytes
+from ..ops.softmax import softmax_attention, softmax_attention_step
+from ..ops.softmax import state_bytes as softmax_bytes
+from ..ops.state import AnyState, KVState, State, WindowState
+from .mixer import Mixer
+from .positions import BASE, rotate
+
+
+class Attention(Mixer):
+    """The projections, heads and rotation that all attention layers share; a subclass says how to attend."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        rotary: bool = False,
+        rotary_base: float = BASE,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.head_dim = head_dim or whole(d_model, n_heads)
+        self.key_dim = key_dim or self.head_dim
+        self.causal, self.rotary, self.rotary_base = causal, rotary, rotary_base
+        if n_heads % self.n_kv_heads:
+            raise ValueError(f"n_kv_heads ({n_kv_heads}) must divide n_heads ({n_heads})")
+        if rotary and self.key_dim % 2:
+            raise ValueError(f"rotary positions turn pairs of numbers, but key_dim is {self.key_dim}; use an even one")
+        self.group = n_heads // self.n_kv_heads
+        self.widths = (n_heads * self.key_dim, self.n_kv_heads * self.key_dim, self.n_kv_heads * self.head_dim)
+        self.qkv = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for the three
+        self.out = nn.Linear(n_heads * self.head_dim, d_model, bias=bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AnyState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        positions: Tensor | None = None,
+        output_state: bool = False,
+    ) -> tuple[Tensor, AnyState | None]:
+        q, k, v = self.project(x, positions)
+        how: dict[str, Any] = {
+            "mask": mask,
+            "cu_seqlens": cu_seqlens,
+            "output_final_state": output_state,
+            "causal": self.causal,
+        }
+        k, v = self.shared(k), self.shared(v)
+        out, state = self.attend(q, k, v, initial_state=self.spread(state), **how)
+        return self.out(out.flatten(2)), self.gathered(state)
+
+    def step(
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | None = None
+    ) -> tuple[Tensor, AnyState]:
+        if not self.causal:
+            raise ValueError("a bidirectional layer needs the whole sequence; build it with causal=True to step")
+        q, k, v = self.project(x, positions)
+        out, state = self.attend_step(q, self.shared(k), self.shared(v), self.spread(state))
+        new = self.gathered(state)
+        assert new is not None
+        return self.out(out.flatten(1)), new
+
+    def project(self, x: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
+        q, k, v = self.qkv(x).split(self.widths, dim=-1)
+        q, k, v = (y.unflatten(-1, (-1, n)) for y, n in ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim)))
+        if not self.rotary:
+            return q, k, v
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device) if x.ndim == 3 else x.new_zeros(x.shape[0])
+        return rotate(q, positions, self.rotary_base), rotate(k, positions, self.rotary_base), v
+
+    def shared(self, x: Tensor) -> Tensor:
+        """Keys or values [...,H/G,.] repeated for the G queries that share them."""
+        return x if self.group == 1 else x.repeat_interleave(self.group, dim=-2)
+
+    def spread(self, state: AnyState | None) -> Any:
+        """The state as the op takes it, one row for each query head."""
+        if state is None or self.group == 1:
+            return state
+        return _heads(state, self.head_axis, lambda x, axis: x.repeat_interleave(self.group, dim=axis))
+
+    def gathered(self, state: Any) -> Any:
+        """The state as we keep it: the G query heads of a group hold the same one."""
+        if state is None or self.group == 1:
+            return state
+        first = torch.arange(0, self.n_heads, self.group, device=state[0].device)
+        return _heads(state, self.head_axis, lambda x, axis: x.index_select(axis, first))
+
+    head_axis = 2  # of the tensors of the state
+
+    @abstractmethod
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, Any]:
+        """The op on whole sequences, [B,T,H,.]."""
+
+    @abstractmethod
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The op on one token, [B,H,.]."""
+
+
+class LinearAttention(Attention):
+    """phi(q) (phi(k)^T v): a state of H/G x F x (V + 1) numbers, whatever the length."""
+
+    head_axis = 1
+
+    def __init__(
+        self, d_model: int, n_heads: int, *, feature_map: str, options: Mapping[str, Any] | None = None, **common: Any
+    ) -> None:
+        super().__init__(d_model, n_heads, **common)
+        # One map for a key-value head and the queries that read it, or their features would not be shared.
+        self.feature_map = build(feature_map, self.key_dim, self.n_kv_heads, **(options or {}))
+        grouped = self.group > 1 and hasattr(self.feature_map, "n_heads")
+        self._mapped = (_Grouped(self.feature_map) if grouped else self.feature_map,)  # a tuple: not a second submodule
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, State | None]:
+        return linear_attention(q, k, v, feature_map=self._mapped[0], **how)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State | None) -> tuple[Tensor, State]:
+        return linear_attention_step(q, k, v, state, feature_map=self._mapped[0])
+
+    def empty_state(self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> State:
+        wide = dtype if dtype == torch.float64 else torch.float32
+        shape = (batch, self.n_kv_heads, self.feature_map.feature_dim)
+        z = torch.zeros(shape, device=device, dtype=wide)
+        return State(z.new_zeros(*shape, self.head_dim), z)
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        sizes = {"feature_dim": self.feature_map.feature_dim, "value_dim": self.head_dim}
+        return linear_bytes(length, heads=self.n_kv_heads, **sizes, dtype=dtype)
+
+
+class SoftmaxAttention(Attention):
+    """Softmax attention; its state is every key and value so far."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:
+        return softmax_attention(q, k, v, **how)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: KVState | None) -> tuple[Tensor, KVState]:
+        return softmax_attention_step(q, k, v, state)
+
+    def empty_state(
+        self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> KVState:
+        k = torch.zeros(batch, 0, self.n_kv_heads, self.key_dim, device=device, dtype=dtype)
+        return KVState(k, k.new_zeros(batch, 0, self.n_kv_heads, self.head_dim))
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        return softmax_bytes(length, heads=self.n_kv_heads, head_dim=self.key_dim, value_dim=self.head_dim, dtype=dtype)
+
+
+class WindowAttention(Attention):
+    """Softmax over the last `window` tokens; its state is the keys and values of all but the newest."""
+
+    def __init__(self, d_model: int, n_heads: int, *, window: int, **common: Any) -> None:
+        super().__init__(d_model, n_heads, **common)
+        if not self.causal:
+            raise ValueError("mixer 'window' looks back only, but causal is False; use 'softmax' or a linear mixer")
+        self.window = window
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, WindowState | None]:
+        return sliding_window_attention(q, k, v, window=self.window, **how)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: WindowState | None) -> tuple[Tensor, WindowState]:
+        return sliding_window_attention_step(q, k, v, state, window=self.window)
+
+    def empty_state(
+        self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> WindowState:
+        k = torch.zeros(batch, 1, self.n_kv_heads, self.key_dim, device=device, dtype=dtype)
+        return empty_state(k, k.new_zeros(batch, 1, self.n_kv_heads, self.head_dim), self.window)
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        sizes = {"head_dim": self.key_dim, "value_dim": self.head_dim, "window": self.window}
+        return window_bytes(length, heads=self.n_kv_heads, **sizes, dtype=dtype)
+
+
+class _Grouped(FeatureMap):
+    """A feature map of H/G heads, for q and k that have H: head h is mapped as head h // G."""
+
+    def __init__(self, inner: FeatureMap) -> None:
+        super().__init__(inner.head_dim, feature_dim=inner.feature_dim)
+        self.core = inner.core
+        self._inner = (inner,)  # a tuple: the parameters belong to the layer
+
+    def prepare_q(self, x: Tensor) -> Tensor:  # [...,H,D] -> [...,H,D']
+        return self._by_group(x, self._inner[0].prepare_q)
+
+    def prepare_k(self, x: Tensor) -> Tensor:
+        return self._by_group(x, self._inner[0].prepare_k)
+
+    def _by_group(self, x: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+        grouped = x.unflatten(-2, (self._inner[0].n_heads, -1)).transpose(-3, -2)  # [...,G,H/G,D]
+        return prepare(grouped).transpose(-3, -2).flatten(-3, -2)
+
+
+def whole(d_model: int, n_heads: int) -> int:
+    """Width of a head; d_model must be a multiple of n_heads."""
+    if n_heads < 1 or d_model % n_heads:
+        raise ValueError(
+            f"d_model ({d_model}) must be a multiple of n_heads ({n_heads}); change one of them, or give head_dim"
+        )
+    return d_model // n_heads
+
+
+def _heads(state: Any, axis: int, change: Any) -> Any:
+    """The state with `change(x, axis)` applied to its tensors that have heads; a mask [B,T] has none."""
+    return type(state)._make(x if x is None or x.ndim < 3 else change(x, axis) for x in state)

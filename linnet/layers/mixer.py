@@ -1,0 +1,52 @@
+"""Mixer: what every layer that looks along time can do, so that nobody has to ask which one they hold.
+
+    y, state = mixer(x, state)         x, y [B,T,E]: many tokens at once
+    y, state = mixer.step(x, state)    x, y [B,E]:   the next token
+
+Both give the same numbers at any split. A state is a value (see ops/state.py); None is the start of a sequence.
+B batch, T time, E model width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from ..ops.state import AnyState
+
+
+class Mixer(nn.Module, ABC):
+    """Base of all sequence mixers."""
+
+    causal: bool = True
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor,
+        state: AnyState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        positions: Tensor | None = None,
+        output_state: bool = False,
+    ) -> tuple[Tensor, AnyState | None]:
+        """x [B,T,E] -> [B,T,E]; mask [B,T], True = real token; positions [B,T] or [T], for mixers that use them."""
+
+    @abstractmethod
+    def step(
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | None = None
+    ) -> tuple[Tensor, AnyState]:
+        """x [B,E] -> [B,E] and the new state; positions [B]."""
+
+    @abstractmethod
+    def empty_state(
+        self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> AnyState:
+        """The state before the first token, for `batch` rows: its shapes are those of every later state."""
+
+    @abstractmethod
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        """Bytes of state per sequence after `length` tokens."""

@@ -1,0 +1,66 @@
+"""Where a token stands: learned, sinusoidal or rotary, as a function of its position and of nothing else.
+
+    sinusoidal   p[2i] = sin(t / base^(2i/E)),  p[2i+1] = cos(...)      Vaswani et al. 2017, arXiv:1706.03762
+    rotary       (x1, x2) -> (x1 cos - x2 sin, x1 sin + x2 cos)         Su et al. 2021, arXiv:2104.09864
+
+Positions count real tokens from the start of the sequence and travel with the state, so every form, split and padding
+of a sequence sees the same ones. Rotary turns q and k before the feature map, one token at a time: exact in every form.
+The score then depends on t - s alone where the kernel is a function of q . k (Taylor, polynomial, softmax).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+BASE = 10_000.0
+
+
+def angles(positions: Tensor, width: int, base: float = BASE) -> Tensor:
+    """t / base^(2i/width) for i < width/2: [..., width/2], in float64 since t may be in the millions."""
+    i = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    return positions.to(torch.float64)[..., None] * base ** (-i / width)
+
+
+def rotate(x: Tensor, positions: Tensor, base: float = BASE) -> Tensor:
+    """x [B,T,H,D] (or one token, [B,H,D]) turned by its positions [B,T], [T] ([B]); D even; the dtype of x is kept."""
+    turn = angles(positions, x.shape[-1], base).unsqueeze(-2)  # [...,1,D/2]: one turn for all heads
+    cos, sin = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)  # pairs (i, i + D/2)
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
+
+
+class LearnedPositions(nn.Module):
+    """A row of a table for each position below `max_length`."""
+
+    def __init__(self, max_length: int, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(max_length, d_model))
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # [...] -> [...,E]
+        last, most = _last(positions), self.weight.shape[0]
+        if last >= most:
+            raise ValueError(
+                f"position {last} is beyond the {most} learned positions; use a model with max_length > {last}, "
+                "or positions 'sinusoidal', 'rotary' or 'none', which have no end"
+            )
+        return nn.functional.embedding(positions, self.weight).to(dtype)
+
+
+class SinusoidalPositions(nn.Module):
+    """Sines and cosines of geometrically spaced frequencies; nothing learned, no last position."""
+
+    def __init__(self, d_model: int, base: float = BASE) -> None:
+        super().__init__()
+        self.d_model, self.base = d_model, base
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # [...] -> [...,E]
+        turn = angles(positions, self.d_model, self.base)
+        both = torch.stack((turn.sin(), turn.cos()), dim=-1).flatten(-2)  # sin, cos, sin, cos ...
+        return both[..., : self.d_model].to(dtype)
+
+
+def _last(positions: Tensor) -> int:
+    if torch.compiler.is_compiling() or positions.numel() == 0 or positions.is_meta:
+        return -1
+    return int(positions.max())

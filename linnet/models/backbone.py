@@ -1,0 +1,156 @@
+"""Backbone: positions, a stack of blocks, a last norm. Every model is this with an embedding before and a head after.
+
+    h, state = backbone(x, state)          x, h [B,T,E]
+    h, state = backbone.step(x, state)     x, h [B,E], the same numbers one token at a time
+
+A variant is a value in the configuration (a mixer, a list of mixers, a norm), never a copy of this file.
+Positions count real tokens and travel in the state, so splits, padding and packing change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..layers import Block, CrossAttention, LearnedPositions, SinusoidalPositions, build_mixer, build_mlp, build_norm
+from ..ops.state import AnyState
+from .config import ModelConfig
+from .state import ModelState
+
+
+class Relay(Protocol):
+    """Hands states from the process that holds the earlier part of a sequence to this one, and on to the next."""
+
+    def offset(self, length: int) -> int: ...
+
+    def receive(self, layer: int, like: AnyState) -> AnyState | None: ...
+
+    def send(self, layer: int, x: Tensor, state: AnyState) -> Tensor: ...
+
+
+class Backbone(nn.Module):
+    """`n_layers`, `causal` and `cross` let an encoder and a decoder be made from one configuration."""
+
+    def __init__(
+        self, config: ModelConfig, *, n_layers: int | None = None, causal: bool | None = None, cross: str | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.causal = config.causal if causal is None else causal
+        layers = config.n_layers if n_layers is None else n_layers
+        names = [config.pattern[i % len(config.pattern)] for i in range(layers)]
+        self.blocks = nn.ModuleList(self._block(name, cross) for name in names)
+        self.positions = _positions(config)
+        self.dropout = nn.Dropout(config.dropout)
+        last = config.norm_place == "pre"  # post-norm blocks end in a norm of their own
+        self.norm = build_norm(config.norm, config.d_model, config.norm_eps) if last else nn.Identity()
+        self.relay: Relay | None = None  # set while one sequence is split over processes
+
+    def _block(self, name: str, cross: str | None) -> Block:
+        c = self.config
+        options = c.mixer_options.get(name, {})
+        heads: dict[str, Any] = {
+            "n_kv_heads": c.n_kv_heads,
+            "head_dim": c.head_dim,
+            "key_dim": c.key_dim,
+            "bias": c.bias,
+        }
+        turn: dict[str, Any] = {"rotary": c.positions == "rotary", "rotary_base": c.rotary_base, "causal": self.causal}
+        mixer = build_mixer(name, d_model=c.d_model, n_heads=c.n_heads, options=options, **heads, **turn)
+        mlp = build_mlp(c.mlp, c.d_model, c.hidden, bias=c.bias)
+        reader = None
+        if cross is not None:
+            reader = CrossAttention(c.d_model, c.n_heads, mixer=cross, head_dim=c.head_dim, bias=c.bias)
+        norms: dict[str, Any] = {"norm": c.norm, "norm_place": c.norm_place, "norm_eps": c.norm_eps}
+        return Block(mixer, mlp, d_model=c.d_model, cross=reader, dropout=c.dropout, **norms)
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, with their type."""
+        return cast("list[Block]", list(self.blocks))
+
+    def forward(
+        self,
+        x: Tensor,
+        state: ModelState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        source: tuple[Any, ...] | None = None,
+        output_state: bool = True,
+    ) -> tuple[Tensor, ModelState | None]:
+        """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each."""
+        start = self._start(x, state, cu_seqlens)
+        where, end = count(start, x.shape[1], mask, cu_seqlens)
+        x = self.dropout(self._placed(x, where))
+        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": where}
+        kept: list[AnyState] = []
+        for i, block in enumerate(self.layers):
+            given = None if state is None else state.layers[i]
+            read = None if source is None else source[i]
+            if self.relay is not None:
+                given = self.relay.receive(i, self._empty(i, x))
+            x, new = block(x, given, read, output_state=output_state or self.relay is not None, **how)
+            if self.relay is not None:
+                x = self.relay.send(i, x, new)
+            kept.append(new)
+        return self.norm(x), ModelState(tuple(kept), end) if output_state else None
+
+    def step(
+        self, x: Tensor, state: ModelState | None = None, *, source: tuple[Any, ...] | None = None
+    ) -> tuple[Tensor, ModelState]:
+        """x [B,E]: the next token of every row."""
+        position = x.new_zeros(x.shape[0], dtype=torch.long) if state is None else state.position
+        x = self.dropout(self._placed(x, position))
+        kept = []
+        for i, block in enumerate(self.layers):
+            given = None if state is None else state.layers[i]
+            x, new = block.step(x, given, None if source is None else source[i], positions=position)
+            kept.append(new)
+        return self.norm(x), ModelState(tuple(kept), position + 1)
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        """Bytes of state per sequence after `length` tokens."""
+        return sum(block.mixer.state_bytes(length, dtype) for block in self.layers)
+
+    def empty_state(self, batch: int, *, device: Any = None, dtype: torch.dtype | None = None) -> ModelState:
+        """The state before the first token; the same as None, with its shapes to look at."""
+        layers = tuple(block.mixer.empty_state(batch, device=device, dtype=dtype) for block in self.layers)
+        return ModelState(layers, torch.zeros(batch, dtype=torch.long, device=device))
+
+    def _empty(self, layer: int, x: Tensor) -> AnyState:
+        return self.layers[layer].mixer.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
+
+    def _start(self, x: Tensor, state: ModelState | None, cu_seqlens: Tensor | None) -> Tensor:
+        """The position of the first token of each row, [B], or [S] for S packed sequences."""
+        if state is not None:
+            return state.position
+        rows = x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+        offset = 0 if self.relay is None else self.relay.offset(x.shape[1])
+        return torch.full((rows,), offset, dtype=torch.long, device=x.device)
+
+    def _placed(self, x: Tensor, where: Tensor) -> Tensor:
+        return x if self.positions is None else x + self.positions(where, x.dtype)
+
+
+def _positions(config: ModelConfig) -> nn.Module | None:
+    if config.positions == "learned":
+        return LearnedPositions(config.max_length, config.d_model)
+    return SinusoidalPositions(config.d_model) if config.positions == "sinusoidal" else None
+
+
+def count(start: Tensor, length: int, mask: Tensor | None, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Positions of all tokens, [B,T], and of the token after the last, [B]; padding repeats the one before it."""
+    if cu_seqlens is not None:
+        edges = torch.as_tensor(cu_seqlens, dtype=torch.long, device=start.device)
+        lengths = edges.diff()  # [S]
+        real = torch.ones(1, length, dtype=torch.bool, device=start.device) if mask is None else mask
+        seen = nn.functional.pad(real[0].long().cumsum(0), (1, 0))  # [T+1]: real tokens before each
+        where = seen[1:] - 1 + torch.repeat_interleave(start - seen[edges[:-1]], lengths)
+        return where.clamp(min=0)[None], start + seen[edges[1:]] - seen[edges[:-1]]
+    if mask is None:
+        return start[:, None] + torch.arange(length, device=start.device), start + length
+    seen = mask.long().cumsum(1)  # [B,T]
+    return (start[:, None] + seen - 1).clamp(min=0), start + mask.sum(1)

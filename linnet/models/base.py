@@ -1,0 +1,151 @@
+"""Model: a network with a loss, that goes to a folder and comes back.
+
+    total, n = model.loss(batch)                        sum of nats with its graph, and how many they are a sum of
+    model.save_pretrained(folder)                       config.json and model.safetensors, nothing else
+    Model.from_pretrained(folder)                       also a run's folder: its newest checkpoint
+
+Loss and metrics are sums with counts, so they add up over batches and processes, however ragged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..layers import LearnedPositions
+from .backbone import Backbone
+from .config import ModelConfig
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+M = TypeVar("M", bound="Model")
+
+
+class Model(nn.Module):
+    """Subclasses set `backbone` and define `loss`."""
+
+    backbone: Backbone
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """The layers, for whatever treats them one by one: sharding, activation checkpointing, the search for a NaN."""
+        return self.backbone.blocks
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """(sum of nats, count) over a batch; both scalars, the first with its graph."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """name -> (sum, count); "bits" is the loss in bits."""
+        total, n = self.loss(batch)
+        return {"loss": (total, n), "bits": (total / math.log(2), n)}
+
+    def initialize(self) -> None:
+        """Normal weights of config.init_std, zero biases; what each branch adds is scaled down by its depth."""
+        std = self.config.init_std
+        for name, module in self.named_modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                ends_a_branch = name.endswith((".out", ".down"))
+                nn.init.normal_(module.weight, std=std / math.sqrt(2 * len(self.blocks)) if ends_a_branch else std)
+                if isinstance(module, nn.Linear) and module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, LearnedPositions):
+                nn.init.normal_(module.weight, std=std)
+
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.parameters())
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        """Bytes of state per sequence after `length` tokens."""
+        return self.backbone.state_bytes(length, dtype)
+
+    def fingerprint(self) -> str:
+        """Eight hex digits that change with the configuration or any weight: whose state is this?"""
+        crc = zlib.crc32(json.dumps(self.config.to_dict(), sort_keys=True).encode())
+        for name, value in sorted(self.state_dict().items()):
+            crc = zlib.crc32(
+                value.detach().cpu().contiguous().view(torch.uint8).numpy(), zlib.crc32(name.encode(), crc)
+            )
+        return f"{crc:08x}"
+
+    def save_pretrained(self, folder: str | os.PathLike[str], state: Mapping[str, Tensor] | None = None) -> None:
+        """Write config.json and model.safetensors, each in one atomic move; `state`: weights gathered elsewhere."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = self.state_dict() if state is None else state
+        new = folder / (WEIGHTS + ".new")
+        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, new)
+        os.replace(new, folder / WEIGHTS)
+        new = folder / (CONFIG + ".new")
+        new.write_text(json.dumps(self.config.to_dict(), indent=2) + "\n", encoding="utf-8")
+        os.replace(new, folder / CONFIG)
+
+    @classmethod
+    def from_pretrained(cls: type[M], folder: str | os.PathLike[str]) -> M:
+        """The model in a folder that `save_pretrained` or a training run wrote."""
+        from . import build  # the list of models, which imports this file
+
+        folder = newest(Path(folder))
+        model = build(read_config(folder))
+        if not isinstance(model, cls):
+            raise ValueError(f"{folder} holds a {type(model).__name__}, not a {cls.__name__}")
+        model.load_weights(folder / WEIGHTS)
+        return model
+
+    def load_weights(self, path: Path) -> None:
+        """Weights from a safetensors file; a missing, foreign or misshapen tensor is named."""
+        try:
+            weights = load_file(path)
+        except FileNotFoundError:
+            raise ValueError(f"{path} does not exist; accepted: a folder with {CONFIG} and {WEIGHTS}") from None
+        except SafetensorError as error:
+            raise ValueError(
+                f"{path} is not a whole safetensors file ({error}); copy it again or use a backup"
+            ) from None
+        check_weights(weights, self.state_dict(), str(path))
+        self.load_state_dict(weights)
+
+
+def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Same names, same shapes, or a sentence with the first that differs."""
+    for name in (*wanted, *given):
+        if name not in given:
+            raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
+        if name not in wanted:
+            raise ValueError(f"{where} has {name!r}, unknown to this model; it belongs to another configuration")
+        if given[name].shape != wanted[name].shape:
+            got, want = list(given[name].shape), list(wanted[name].shape)
+            raise ValueError(f"{where}: {name!r} has shape {got} where the configuration says {want}; restore the file")
+
+
+def newest(folder: Path) -> Path:
+    """The folder with the weights: itself, or the checkpoint a run's `latest` file names."""
+    pointer = folder / "latest"
+    return folder / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else folder
+
+
+def read_config(folder: Path) -> ModelConfig:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; accepted: a folder that a training run or save_pretrained wrote")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); restore it from the run it came from") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds a {type(values).__name__}; accepted: a JSON object of ModelConfig fields")
+    return ModelConfig.from_dict(values)

@@ -1,0 +1,138 @@
+"""ModelConfig: everything that shapes a network, as plain values that go to JSON and back.
+
+    config = ModelConfig(d_model=256, n_layers=8, n_heads=8, mixer=("conv", "rebased"))
+    ModelConfig.from_dict(json.loads(text)) == config
+
+A hybrid is a list of mixers, repeated over the layers. What does not fit is refused here, before anything is built.
+E = d_model model width, H = n_heads, D = key_dim width of q and k, V = head_dim width of v.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from ..errors import unknown
+from ..layers import MIXERS, MLPS, NORMS
+from ..layers.attention import whole
+from ..layers.block import PLACES
+
+TASKS = ("language", "image", "speech", "classify", "forecast", "translate")
+POSITIONS = ("none", "learned", "sinusoidal", "rotary")
+HEADS = ("categorical", "mixture")
+BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a whole network, not one mixer of many
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a model; see the comment beside each field."""
+
+    task: str = "language"  # which head: one of TASKS
+    d_model: int = 128
+    n_layers: int = 4
+    n_heads: int = 4
+    n_kv_heads: int | None = None  # None: as many as n_heads
+    head_dim: int | None = None  # None: d_model / n_heads
+    key_dim: int | None = None  # None: head_dim; quadratic kernels use a small one (Based: 16)
+    mixer: str | tuple[str, ...] = "elu"  # a name, or names repeated over the layers
+    mixer_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {"window": {"window": 128}}
+    mlp: str = "gelu"
+    d_ff: int | None = None  # None: 4 d_model
+    norm: str = "layer"
+    norm_place: str = "pre"
+    norm_eps: float = 1e-5
+    positions: str = "none"
+    max_length: int = 1024  # of learned positions; the others have no end
+    rotary_base: float = 10_000.0
+    causal: bool = True
+    dropout: float = 0.0
+    bias: bool = True
+    tie_embeddings: bool = True
+    init_std: float = 0.02
+    vocab_size: int = 256  # tokens, pixel values, phones with blank, or classes
+    input_dim: int = 0  # channels of a real-valued input; 0: the input is tokens
+    output_dim: int = 0  # channels forecast
+    horizon: int = 1  # steps forecast
+    head: str = "categorical"  # of an image: 256-way, or a mixture of logistics
+    n_mixtures: int = 10
+    n_encoder_layers: int = 0  # of a "translate" model
+    source_vocab_size: int = 0  # of its source; 0: vocab_size
+
+    def __post_init__(self) -> None:
+        if isinstance(self.mixer, list):
+            object.__setattr__(self, "mixer", tuple(self.mixer))
+        for name, value, accepted in (
+            ("task", self.task, TASKS),
+            ("mlp", self.mlp, MLPS),
+            ("norm", self.norm, tuple(NORMS)),
+            ("norm_place", self.norm_place, PLACES),
+            ("positions", self.positions, POSITIONS),
+            ("head", self.head, HEADS),
+        ):
+            if value not in accepted:
+                raise unknown(name, value, accepted)
+        self._check_mixers()
+        self._check_sizes()
+
+    def _check_mixers(self) -> None:
+        if not self.pattern:
+            raise ValueError("mixer is an empty list; accepted: a name or a list of names such as ['conv', 'rebased']")
+        accepted = (*MIXERS, BILSTM) if self.task == "speech" else MIXERS
+        for name in self.pattern:
+            if name not in accepted:
+                raise unknown("mixer", name, accepted)
+            if name == "window" and not self.causal:
+                raise ValueError("mixer 'window' looks back only, but causal is False; use 'softmax' or a linear mixer")
+        if BILSTM in self.pattern and self.pattern != (BILSTM,):
+            raise ValueError(f"mixer {self.mixer!r}: {BILSTM!r} is a network of its own and stands alone")
+        for name in self.mixer_options:
+            if name not in self.pattern:
+                raise ValueError(f"mixer_options for {name!r}, which is not among the mixers {list(self.pattern)}")
+
+    def _check_sizes(self) -> None:
+        least = {"d_model": 1, "n_layers": 1, "n_heads": 1, "vocab_size": 1, "max_length": 1, "horizon": 1}
+        least |= {"n_mixtures": 1, "input_dim": 0, "output_dim": 0, "n_encoder_layers": 0, "source_vocab_size": 0}
+        least |= {name: 1 for name in ("n_kv_heads", "head_dim", "key_dim", "d_ff") if getattr(self, name) is not None}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise ValueError(f"{name} is {value!r}; accepted: an integer >= {low}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout!r}; accepted: a number from 0 up to, not including, 1")
+        if self.head_dim is None and BILSTM not in self.pattern:
+            whole(self.d_model, self.n_heads)
+        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_kv_heads ({self.n_kv_heads}) must divide n_heads ({self.n_heads})")
+
+    @property
+    def pattern(self) -> tuple[str, ...]:
+        """The mixers that repeat."""
+        return (self.mixer,) if isinstance(self.mixer, str) else tuple(self.mixer)
+
+    @property
+    def mixers(self) -> tuple[str, ...]:
+        """The mixer of every layer."""
+        return tuple(self.pattern[i % len(self.pattern)] for i in range(self.n_layers))
+
+    @property
+    def hidden(self) -> int:
+        """Width inside the MLP."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    def but(self, **changes: Any) -> ModelConfig:
+        """The same configuration with some fields changed."""
+        names = [f.name for f in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise unknown("field of ModelConfig", name, names)
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
+        """From what `to_dict` gave; a field this version does not know is refused by name."""
+        return cls().but(**values)

@@ -1,0 +1,89 @@
+"""ImageModel: an image as a sequence of bytes, each predicted from those before it.
+
+    params, state = model(tokens, state)       tokens [B,T]  ->  params [B,T,P] of the value after each token
+    params, state = model.step(token, state)   token [B]     ->  params [B,P]
+
+Katharopoulos et al. 2020, arXiv:2006.16236, section 4.2. The first pixel follows a learned start token, `model.start`.
+P is the number of values (head "categorical": a softmax) or 3 K (head "mixture": K logistics, see mixture.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, log_softmax
+
+from . import mixture
+from .backbone import Backbone
+from .base import Model
+from .config import ModelConfig
+from .language import check_tokens
+from .state import ModelState
+
+
+class ImageModel(Model):
+    """`config.vocab_size` is how many values a pixel can take: 256, or 17 for the 8x8 digits."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.levels = config.vocab_size
+        self.start = config.vocab_size  # one more row of the embedding
+        self.mixture = config.head == "mixture"
+        self.embed = nn.Embedding(self.levels + 1, config.d_model)
+        self.backbone = Backbone(config)
+        width = 3 * config.n_mixtures if self.mixture else self.levels
+        tied = config.tie_embeddings and not self.mixture
+        self.head = None if tied else nn.Linear(config.d_model, width, bias=config.bias)
+        self.initialize()
+
+    def forward(
+        self, tokens: Tensor, state: ModelState | None = None, *, output_state: bool = True
+    ) -> tuple[Tensor, ModelState | None]:
+        check_tokens(tokens, self.levels + 1)
+        h, state = self.backbone(self.embed(tokens), state, output_state=output_state)
+        return self._params(h), state
+
+    def step(self, token: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
+        """The value just seen, [B], or `start` before the first."""
+        check_tokens(token, self.levels + 1)
+        h, state = self.backbone.step(self.embed(token), state)
+        return self._params(h), state
+
+    def log_prob(self, params: Tensor, values: Tensor) -> Tensor:
+        """log P(values) in nats: params [...,P], values [...] -> [...]."""
+        if self.mixture:
+            return mixture.log_prob(params, values, levels=self.levels)
+        check_tokens(values, self.levels)
+        wide = params if params.dtype == torch.float64 else params.float()
+        return log_softmax(wide, dim=-1).gather(-1, values[..., None])[..., 0]
+
+    @torch.no_grad()
+    def sample(self, params: Tensor, generator: torch.Generator | None = None, temperature: float = 1.0) -> Tensor:
+        """Values drawn from what `log_prob` scores, [...,P] -> [...]; a temperature divides their log-probabilities."""
+        if not temperature >= 0:
+            raise ValueError(f"temperature is {temperature}; accepted: 0 (the most probable value) or more; 1 samples")
+        if self.mixture and temperature == 1:
+            return mixture.sample(params, generator, levels=self.levels)
+        scores = mixture.log_probs(params, levels=self.levels) if self.mixture else params
+        if temperature == 0:
+            return scores.argmax(dim=-1)
+        chances = torch.softmax(scores.double(), dim=-1)
+        return torch.multinomial(chances.flatten(0, -2), 1, generator=generator).reshape(scores.shape[:-1])
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        tokens = batch["tokens"]  # [B,T]
+        check_tokens(tokens, self.levels)
+        first = tokens.new_full((tokens.shape[0], 1), self.start)
+        params, _ = self(torch.cat([first, tokens[:, :-1]], dim=1), output_state=False)
+        return -self.log_prob(params, tokens).sum(), torch.tensor(tokens.numel(), device=tokens.device)
+
+    @torch.no_grad()
+    def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        total, n = self.loss(batch)
+        return {"loss": (total, n), "bits_per_dim": (total / log(2), n)}
+
+    def _params(self, h: Tensor) -> Tensor:
+        return linear(h, self.embed.weight[: self.levels]) if self.head is None else self.head(h)

@@ -1,0 +1,90 @@
+"""LanguageModel: the next token from those before it.
+
+    logits, state = model(tokens, state)       tokens [B,T]  ->  logits [B,T,N]
+    logits, state = model.step(token, state)   token [B]     ->  logits [B,N], equal to the last of the above
+
+The loss is the cross entropy of `targets` (tokens shifted by one) in nats; a target of -100 is not scored.
+B batch, T time, E model width, N vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+
+from .backbone import Backbone
+from .base import Model
+from .config import ModelConfig
+from .state import ModelState
+
+IGNORE = -100
+
+
+class LanguageModel(Model):
+    """Embedding, backbone, and a head that is the embedding again unless `tie_embeddings` is off."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.embed = nn.Embedding(config.vocab_size, config.d_model)
+        self.backbone = Backbone(config)
+        self.head = None if config.tie_embeddings else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.initialize()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        state: ModelState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        output_state: bool = True,
+    ) -> tuple[Tensor, ModelState | None]:
+        """mask [B,T]: True = real token. cu_seqlens: offsets of sequences packed in one row."""
+        check_tokens(tokens, self.config.vocab_size)
+        how = {"mask": mask, "cu_seqlens": cu_seqlens, "output_state": output_state}
+        h, state = self.backbone(self.embed(tokens), state, **how)
+        return linear(h, self.out_weight), state
+
+    def step(self, token: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
+        """The next token of every row, [B]."""
+        check_tokens(token, self.config.vocab_size)
+        h, state = self.backbone.step(self.embed(token), state)
+        return linear(h, self.out_weight), state
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        logits, _ = self(batch["tokens"], output_state=False)
+        targets = batch["targets"]
+        check_tokens(targets, self.config.vocab_size, ignore=IGNORE)
+        wide = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
+        total = cross_entropy(wide, targets.flatten(), ignore_index=IGNORE, reduction="sum")
+        return total, (targets != IGNORE).sum()
+
+    @property
+    def out_weight(self) -> Tensor:  # [N,E]
+        return self.embed.weight if self.head is None else self.head.weight
+
+
+def check_tokens(tokens: Tensor, vocab_size: int, ignore: int | None = None) -> None:
+    """Whole numbers from 0 to vocab_size - 1 (or `ignore`), or a sentence naming the first that is not."""
+    if torch.compiler.is_compiling() or tokens.is_meta:
+        return
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"tokens have dtype {tokens.dtype}; accepted: int64 token numbers; use tokens.long()")
+    if tokens.numel() == 0:
+        return
+    low, high = torch.aminmax(tokens)
+    if high < vocab_size and (low >= 0 or (ignore is not None and low == ignore)):
+        return
+    wrong = (tokens < 0) | (tokens >= vocab_size)
+    if ignore is not None:
+        wrong &= tokens != ignore
+    if not wrong.any():
+        return
+    where = wrong.nonzero()[0].tolist()
+    raise ValueError(
+        f"token {int(tokens[tuple(where)])} at {where} is outside the vocabulary of {vocab_size}; accepted: 0 to "
+        f"{vocab_size - 1}; use the tokenizer the model was trained with"
+    )

@@ -1,0 +1,90 @@
+"""A pixel as a discretised mixture of K logistics: the loss, and a sampler that draws from what the loss scores.
+
+    P(v) = sum_k w_k [S((x_v + h - m_k) / s_k) - S((x_v - h - m_k) / s_k)],   x_v = 2 v / (L - 1) - 1,  h = 1 / (L - 1)
+
+S is the logistic sigmoid; the bins of v = 0 and v = L - 1 are open outwards, so the L probabilities sum to 1.
+Salimans et al. 2017 (PixelCNN++), arXiv:1701.05517; one byte at a time as in Katharopoulos et al., arXiv:2006.16236.
+params [...,3K]: weights as logits, means m, log s, K each; values [...] long in 0..L-1. Numbers are float32 or wider.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, logsigmoid
+
+# The paper clamps log s from below; the upper bound only keeps exp finite (a bin of such a logistic holds e^-40).
+LOG_SCALE = (-7.0, 40.0)
+
+
+def log_prob(params: Tensor, values: Tensor, *, levels: int = 256) -> Tensor:
+    """log P(values) in nats: params [...,3K], values [...] -> [...].
+
+    S(a) - S(b) = S(a) S(-b) (1 - e^(b-a)) holds exactly, so there is no cancellation and no approximation for narrow
+    logistics, as the difference of the two sigmoids would need.
+    """
+    check_values(params, values, levels)
+    logits, mean, log_scale = _split(params)
+    inverse = torch.exp(-log_scale)
+    half = 1.0 / (levels - 1)
+    x = (values.to(mean.dtype) * (2 * half) - 1)[..., None]
+    below = logsigmoid((x + half - mean) * inverse)  # [...,K] log S(a): the mass under the upper edge
+    above = logsigmoid((mean - x + half) * inverse)  # [...,K] log S(-b): the mass over the lower edge
+    width = torch.log(-torch.expm1(-2 * half * inverse))  # [...,K] log(1 - e^(b-a))
+    first, last = (values == 0)[..., None], (values == levels - 1)[..., None]
+    bins = torch.where(first, below, torch.where(last, above, below + above + width))
+    return torch.logsumexp(log_softmax(logits, dim=-1) + bins, dim=-1)
+
+
+def log_probs(params: Tensor, *, levels: int = 256) -> Tensor:
+    """log P of every value: [...,3K] -> [...,L]; their exp sums to 1."""
+    values = torch.arange(levels, device=params.device).expand(*params.shape[:-1], levels)
+    return log_prob(params[..., None, :].expand(*params.shape[:-1], levels, params.shape[-1]), values, levels=levels)
+
+
+def sample(params: Tensor, generator: torch.Generator | None = None, *, levels: int = 256) -> Tensor:
+    """Values drawn from exactly P: a component, a point of its logistic, the bin that holds it. [...,3K] -> [...] long.
+
+    The scale is exp(log s), clamped as in `log_prob`; the paper's released code samples with elu(y) + 1.0001 instead.
+    """
+    logits, mean, log_scale = _split(params.detach().double())  # float64: a float32 uniform cuts the tails at e^-17
+    u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device, generator=generator)
+    k = (logits - torch.log(-torch.log(u))).argmax(dim=-1, keepdim=True)  # Gumbel: argmax draws from softmax(logits)
+    mean, scale = mean.gather(-1, k)[..., 0], log_scale.gather(-1, k)[..., 0].exp()
+    point = torch.rand(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator)
+    x = mean + scale * torch.logit(point)
+    return torch.round((x + 1) * ((levels - 1) / 2)).clamp_(0, levels - 1).long()
+
+
+def bits_per_dim(nats: float, count: float) -> float:
+    """Nats over `count` values as bits per value."""
+    return nats / (count * log(2))
+
+
+def check_values(params: Tensor, values: Tensor, levels: int) -> None:
+    """Refuse widths, shapes and values that `log_prob` would misread."""
+    if levels < 2:
+        raise ValueError(f"levels is {levels}; accepted: an integer >= 2, how many values a pixel can take")
+    if params.ndim == 0 or params.shape[-1] == 0 or params.shape[-1] % 3:
+        width = params.shape[-1] if params.ndim else "no axis"
+        raise ValueError(f"params have width {width}; accepted: 3 K, the weights, means and log-scales of K logistics")
+    if values.shape != params.shape[:-1] or values.is_floating_point():
+        got = f"{values.dtype} {list(values.shape)}"
+        raise ValueError(
+            f"values are {got}; accepted: integers of shape {list(params.shape[:-1])}, that of params[...,0]"
+        )
+    if torch.compiler.is_compiling() or values.is_meta or not values.numel():
+        return
+    worst = [v for v in (int(values.min()), int(values.max())) if not 0 <= v < levels]
+    if worst:
+        raise ValueError(f"a value is {worst[-1]}; accepted: 0..{levels - 1}, or more levels")
+
+
+def _split(params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, means and clamped log-scales, [...,K] each, float32 or wider."""
+    if params.dtype not in (torch.float32, torch.float64):
+        params = params.float()
+    logits, mean, log_scale = params.chunk(3, dim=-1)
+    return logits, mean, log_scale.clamp(*LOG_SCALE)

@@ -1,0 +1,125 @@
+"""Streams: a forecast at every step, or a class for a whole sequence, from numbers (or tokens) as they arrive.
+
+    forecast, state = Forecaster(config)(values, state)     values [B,T,C]  ->  [B,T,h,O]: h steps ahead, O channels
+    logits, state = Classifier(config)(inputs, state)       [B,T,C] or tokens [B,T]  ->  [B,N], N classes
+
+Both have `step`, at a cost and memory that do not grow with the stream where the mixer is linear.
+A causal classifier reads its last real step, so it has an answer after every one; a bidirectional one the mean of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from .backbone import Backbone
+from .base import Model
+from .config import ModelConfig
+from .inputs import Inputs, mask_of
+from .language import check_tokens
+from .state import ModelState
+
+
+class Forecaster(Model):
+    """`horizon` steps of `output_dim` channels (0: as many as come in); the loss is the squared error."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.shape = (config.horizon, config.output_dim or config.input_dim)
+        self.inputs = Inputs(config)
+        self.backbone = Backbone(config)
+        self.head = nn.Linear(config.d_model, self.shape[0] * self.shape[1], bias=config.bias)
+        self.initialize()
+
+    def forward(
+        self, values: Tensor, state: ModelState | None = None, *, output_state: bool = True
+    ) -> tuple[Tensor, ModelState | None]:
+        h, state = self.backbone(self.inputs(values), state, output_state=output_state and self.config.causal)
+        return self.head(h).unflatten(-1, self.shape), state
+
+    def step(self, value: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
+        """The next value of every row: [B,C] -> [B,h,O]."""
+        h, state = self.backbone.step(self.inputs(value), state)
+        return self.head(h).unflatten(-1, self.shape), state
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Sum of squared errors (nats of a Gaussian of variance 1/2, up to a constant), and how many."""
+        error = self._error(batch)
+        return error.square().sum(), torch.tensor(error.numel(), device=error.device)
+
+    @torch.no_grad()
+    def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The loss, which is also "mse", and "mae"."""
+        error = self._error(batch)
+        n = torch.tensor(error.numel(), device=error.device)
+        squares = (error.square().sum(), n)
+        return {"loss": squares, "mse": squares, "mae": (error.abs().sum(), n)}
+
+    def _error(self, batch: Mapping[str, Tensor]) -> Tensor:
+        forecast, _ = self(batch["values"], output_state=False)
+        targets = batch["targets"]
+        if targets.shape != forecast.shape:
+            got, want = list(targets.shape), list(forecast.shape)
+            raise ValueError(f"targets have shape {got}; accepted: {want}, [B,T,horizon,output_dim] of the model")
+        return (forecast if forecast.dtype == torch.float64 else forecast.float()) - targets
+
+
+class Classifier(Model):
+    """`vocab_size` classes; the input is `input_dim` numbers a step, or one of `source_vocab_size` tokens."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.inputs = Inputs(config, tokens=config.source_vocab_size or config.vocab_size)
+        self.backbone = Backbone(config)
+        self.head = nn.Linear(config.d_model, config.vocab_size, bias=config.bias)
+        self.initialize()
+
+    def forward(
+        self,
+        inputs: Tensor,
+        state: ModelState | None = None,
+        *,
+        lengths: Tensor | None = None,
+        output_state: bool = True,
+    ) -> tuple[Tensor, ModelState | None]:
+        """lengths [B]: real steps of each row. Logits [B,N] of each row as a whole; a state only if causal."""
+        mask = mask_of(lengths, *inputs.shape[:2])
+        h, state = self.backbone(
+            self.inputs(inputs), state, mask=mask, output_state=output_state and self.config.causal
+        )
+        return self.head(self._pooled(h, mask)), state
+
+    def step(self, value: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
+        """The next step of every row, [B,C] or tokens [B] -> logits [B,N] of all so far; causal models only."""
+        h, state = self.backbone.step(self.inputs(value), state)
+        return self.head(h), state
+
+    def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return self._score(self._logits(batch), batch["labels"])
+
+    @torch.no_grad()
+    def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The loss, and "accuracy"."""
+        logits, labels = self._logits(batch), batch["labels"]
+        total, n = self._score(logits, labels)
+        return {"loss": (total, n), "accuracy": ((logits.argmax(-1) == labels).sum(), n)}
+
+    def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
+        inputs = batch["values"] if self.config.input_dim else batch["tokens"]
+        logits, _ = self(inputs, lengths=batch.get("lengths"), output_state=False)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def _score(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        check_tokens(labels, self.config.vocab_size)
+        return cross_entropy(logits, labels, reduction="sum"), torch.tensor(len(labels), device=labels.device)
+
+    def _pooled(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
+        if self.config.causal:
+            last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else mask.sum(1)
+            return h[torch.arange(len(h), device=h.device), last - 1]
+        if mask is None:
+            return h.mean(1)
+        return h.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True)

@@ -1,0 +1,199 @@
+"""Short convolution: each channel mixes its last K inputs; the state is the K - 1 that the next token will need.
+
+    y_t = bias + sum_{i<K} w_i x_{t-K+1+i},   x = 0 before the start
+
+One filter per channel, looking back only. Padding, wherever it stands, is as if it were not there: real tokens count.
+Time and memory are O(T E), and nothing is copied unless there is a state, a mask or packing.
+B batch, T time, E channels, K taps, W = K - 1, R sequences:  x, y [B,T,E]   weight [E,K]   bias [E]   state [R,W,E].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.functional import pad
+
+from ..errors import StateError
+from .checks import check_cu_seqlens, check_floating, check_form, check_mask, shape
+from .state import ConvState
+
+
+def short_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    initial_state: ConvState | None = None,
+    output_final_state: bool = False,
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | Sequence[int] | None = None,
+) -> tuple[Tensor, ConvState | None]:
+    """x [B,T,E], weight [E,K], bias [E] -> y [B,T,E] in the dtype of x, and the last K - 1 real inputs when asked for.
+
+    `mask` [B,T] bool, True = real token, padding anywhere: it answers 0 and changes nothing else.
+    `cu_seqlens` [S+1]: S sequences packed along time in a batch of one; the state then has S rows.
+    """
+    _check(x, weight, bias, ("batch", "time", "channels"))
+    check_mask(mask, x.shape[0], x.shape[1], x.device)
+    lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)  # [R]
+    if cu_seqlens is not None:
+        lengths = torch.tensor(check_cu_seqlens(cu_seqlens, x.shape[1], x.shape[0]), device=x.device).diff()
+    if initial_state is not None:
+        _check_state(initial_state, x, weight, rows=len(lengths))
+    if mask is not None or cu_seqlens is not None:
+        return _in_one_row(x, weight, bias, initial_state, output_final_state, mask, lengths)
+    past = weight.shape[1] - 1
+    seen = x if initial_state is None else torch.cat([initial_state.x, x], dim=1)  # [B,W+T,E] or [B,T,E]
+    y = _convolve(seen, weight, bias)[:, seen.shape[1] - x.shape[1] :]
+    if not output_final_state:
+        return y, None
+    newest = seen[:, max(seen.shape[1] - past, 0) :]
+    return y, ConvState(pad(newest, (0, 0, past - newest.shape[1], 0)).clone())  # never the caller's own x
+
+
+def short_conv_step(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, state: ConvState | None = None
+) -> tuple[Tensor, ConvState]:
+    """One token: x [B,E] -> y [B,E] and the last K - 1 inputs moved on by one."""
+    _check(x, weight, bias, ("batch", "channels"))
+    if state is None:
+        state = empty_state(x.shape[0], weight.shape[0], weight.shape[1], x.device, x.dtype)
+    _check_state(state, x, weight, rows=x.shape[0])
+    seen = torch.cat([state.x, x[:, None]], dim=1)  # [B,K,E]
+    wide = _wide(x, weight)
+    y = (seen.to(wide) * weight.to(wide).t()).sum(1)
+    return (y if bias is None else y + bias.to(wide)).to(x.dtype), ConvState(seen[:, 1:])
+
+
+def state_bytes(length: int, *, width: int, kernel_size: int, dtype: torch.dtype = torch.float32) -> int:
+    """Bytes of state per sequence: (K - 1) E numbers, whatever the length."""
+    return (kernel_size - 1) * width * dtype.itemsize
+
+
+def empty_state(
+    batch: int, width: int, kernel_size: int, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> ConvState:
+    """Before the first token: zeros."""
+    return ConvState(torch.zeros(batch, kernel_size - 1, width, device=device, dtype=dtype))
+
+
+def _in_one_row(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    state: ConvState | None,
+    need_state: bool,
+    mask: Tensor | None,
+    lengths: Tensor,
+) -> tuple[Tensor, ConvState | None]:
+    """All real tokens in one long row, W places of history before each sequence: past | tokens | past | tokens ..."""
+    past, rows, width = weight.shape[1] - 1, len(lengths), x.shape[2]
+    tokens = x.flatten(0, 1)  # [B T,E]
+    owner = torch.arange(rows, device=x.device).repeat_interleave(lengths)  # [B T]
+    real = torch.arange(len(tokens), device=x.device) if mask is None else mask.flatten().nonzero()[:, 0]
+    owner = owner[real]  # [N]
+    place = torch.arange(len(real), device=x.device) + past * (owner + 1)  # [N]: where each real token stands
+    row = x.new_zeros(len(real) + rows * past, width).index_copy(0, place, tokens.index_select(0, real))
+    counts = torch.bincount(owner, minlength=rows)  # [R]
+    ends = counts.cumsum(0) + past * torch.arange(1, rows + 1, device=x.device)  # [R]: one behind the last token
+    back = torch.arange(-past, 0, device=x.device)  # [W]
+    if state is not None:
+        row = row.index_copy(0, ((ends - counts)[:, None] + back).flatten(), state.x.flatten(0, 1))
+    y = _convolve(row[None], weight, bias)[0].index_select(0, place)
+    y = y.new_zeros(tokens.shape).index_copy(0, real, y).view(x.shape)
+    newest = row.index_select(0, (ends[:, None] + back).flatten()) if need_state else None
+    return y, None if newest is None else ConvState(newest.view(rows, past, width))
+
+
+def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Every token real and nothing before the first; half precision is added up in float32."""
+    wide = _wide(x, weight)
+    parts = (x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
+    plain = torch.compiler.is_compiling() or forward_ad._current_level >= 0  # these look inside, or carry tangents
+    y: Tensor = _taps(*parts) if plain else _Taps.apply(*parts)
+    return y.to(x.dtype)
+
+
+def _taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # [B,T,E] -> [B,T,E]
+    """K multiply-adds of whole tensors. No padded copy, and no copy to the [B,E,T] that torch's conv1d wants."""
+    taps, T = weight.t().flip(0).contiguous(), x.shape[1]  # [K,E]: taps[j] is for the input j tokens ago
+    y = x * taps[0] if bias is None else torch.addcmul(bias, x, taps[0])
+    for j in range(1, min(len(taps), T)):
+        y[:, j:].addcmul_(x[:, : T - j], taps[j])
+    return y
+
+
+class _Taps(torch.autograd.Function):
+    """`_taps` with the gradient written out: autograd's own fills a tensor of zeros for each slice."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _taps(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (g,) = grads  # [B,T,E]
+        x, weight = ctx.saved_tensors
+        need_x, need_weight, need_bias = ctx.needs_input_grad
+        return (
+            _taps_to_input(g, weight) if need_x else None,
+            _taps_to_weight(g, x, weight.shape[1]) if need_weight else None,
+            g.sum((0, 1)) if need_bias else None,
+        )
+
+
+def _taps_to_input(g: Tensor, weight: Tensor) -> Tensor:  # [B,T,E] -> [B,T,E]
+    """The same convolution backwards in time."""
+    taps, T = weight.t().flip(0).contiguous(), g.shape[1]
+    dx = g * taps[0]
+    for j in range(1, min(len(taps), T)):
+        dx[:, : T - j].addcmul_(g[:, j:], taps[j])
+    return dx
+
+
+def _taps_to_weight(g: Tensor, x: Tensor, size: int) -> Tensor:  # -> [E,K]
+    T = x.shape[1]
+    sums = [(g[:, j:] * x[:, : T - j]).sum((0, 1)) for j in range(min(size, T))]  # from the newest tap back
+    return torch.stack([*[x.new_zeros(x.shape[2])] * (size - len(sums)), *reversed(sums)], dim=1)
+
+
+def _wide(x: Tensor, weight: Tensor) -> torch.dtype:
+    """What products are added up in: float32, or float64 if x or the weight is."""
+    return torch.promote_types(torch.promote_types(x.dtype, weight.dtype), torch.float32)
+
+
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None, axes: tuple[str, ...]) -> None:
+    for name, tensor in (("x", x), ("weight", weight), *([] if bias is None else [("bias", bias)])):
+        check_floating(name, tensor)
+        if tensor.device != x.device:
+            raise ValueError(f"x is on {x.device} but {name} on {tensor.device}; use {name}.to(x.device)")
+    if x.ndim != len(axes):
+        raise ValueError(f"x has shape {shape(x)}; accepted: {len(axes)} axes [{', '.join(axes)}]")
+    width = x.shape[-1]
+    if weight.ndim != 2 or weight.shape[0] != width or weight.shape[1] < 1:
+        got = f"weight has shape {shape(weight)} for x {shape(x)}"
+        raise ValueError(f"{got}; accepted: [channels, taps] = [{width}, 1 or more]")
+    if bias is not None and bias.shape != (width,):
+        raise ValueError(f"bias has shape {shape(bias)}; accepted: [channels] = [{width}], or None")
+
+
+def _check_state(state: ConvState, x: Tensor, weight: Tensor, rows: int) -> None:
+    check_form(state, ConvState)
+    wanted = [rows, weight.shape[1] - 1, x.shape[-1]]
+    if list(state.x.shape) != wanted:
+        raise StateError(
+            f"initial_state.x has shape {shape(state.x)}; accepted here: [rows, taps - 1, channels] = {wanted}"
+        )
+    if state.x.dtype != x.dtype or state.x.device != x.device:
+        raise StateError(
+            f"initial_state.x is {state.x.dtype} on {state.x.device} but x is {x.dtype} on {x.device}; "
+            f"use state.to({str(x.device)!r}, {x.dtype})"
+        )

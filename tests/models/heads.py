@@ -1,0 +1,49 @@
+"""What every head is asked to do, written once: step as it reads, overfit, go to a folder and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linnet.models import Model, ModelConfig, build
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}  # float64
+SINGLE = {"rtol": 2e-5, "atol": 2e-5}  # float32
+
+
+def small(task: str, **fields: Any) -> Any:
+    """A model of two layers in float64, weights far enough from zero that a mistake shows."""
+    torch.manual_seed(0)
+    given = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.3, **fields}
+    if given.get("mixer") == "window":
+        given["mixer_options"] = {"window": {"window": 3}}
+    return build(ModelConfig(task=task, **given)).double().eval()
+
+
+def stepped(model: Any, inputs: Tensor, *first: Any) -> tuple[Tensor, Any]:
+    """One `step` after another along the time axis of `inputs`; `first` are arguments before the state."""
+    outs, state = [], None
+    for t in range(inputs.shape[1]):
+        out, state = model.step(inputs[:, t], *first, state)
+        outs.append(out)
+    return torch.stack(outs, dim=1), state
+
+
+def learned(model: Model, batch: dict[str, Tensor], steps: int = 60, lr: float = 1e-2) -> float:
+    """The loss per unit after that many steps on one batch."""
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=lr, weight_decay=0.0)
+    for _ in range(steps):
+        total, n = model.loss(batch)
+        optimizer.zero_grad()
+        (total / n).backward()
+        optimizer.step()
+    return float((total / n).detach())
+
+
+def again(model: Model, folder: Path) -> Any:
+    """The model after a trip through a folder, in the dtype it had."""
+    model.float().save_pretrained(folder)
+    return Model.from_pretrained(folder).eval()
