@@ -25,7 +25,7 @@ from ..ops.softmax import softmax_attention, softmax_attention_step
 from ..ops.softmax import state_bytes as softmax_bytes
 from ..ops.state import AnyState, KVState, State, WindowState
 from .mixer import Mixer
-from .positions import BASE, rotate
+from .positions import BASE, Rotation, rotate, rotation
 
 
 class Attention(Mixer):
@@ -65,7 +65,7 @@ class Attention(Mixer):
         *,
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
-        positions: Tensor | None = None,
+        positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, AnyState | None]:
         q, k, v = self.project(x, positions)
@@ -80,7 +80,7 @@ class Attention(Mixer):
         return self.out(out.flatten(2)), self.gathered(state)
 
     def step(
-        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | None = None
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, AnyState]:
         if not self.causal:
             raise ValueError("a bidirectional layer needs the whole sequence; build it with causal=True to step")
@@ -90,7 +90,7 @@ class Attention(Mixer):
         assert new is not None
         return self.out(out.flatten(1)), new
 
-    def project(self, x: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         q, k, v = (y.unflatten(-1, (-1, n)) for y, n in ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim)))
@@ -98,7 +98,9 @@ class Attention(Mixer):
             return q, k, v
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device) if x.ndim == 3 else x.new_zeros(x.shape[0])
-        return rotate(q, positions, self.rotary_base), rotate(k, positions, self.rotary_base), v
+        if not isinstance(positions, Rotation):
+            positions = rotation(positions, self.key_dim, q.dtype, self.rotary_base)
+        return rotate(q, positions), rotate(k, positions), v
 
     def shared(self, x: Tensor) -> Tensor:
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ops.state import AnyState
+from .positions import Rotation
 
 
 class Mixer(nn.Module, ABC):
@@ -30,14 +31,14 @@ class Mixer(nn.Module, ABC):
         *,
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
-        positions: Tensor | None = None,
+        positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, AnyState | None]:
-        """x [B,T,E] -> [B,T,E]; mask [B,T], True = real token; positions [B,T] or [T], for mixers that use them."""
+        """x [B,T,E] -> [B,T,E]; mask [B,T], True = real token; positions [B,T] or [T], or the turns they make."""
 
     @abstractmethod
     def step(
-        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | None = None
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, AnyState]:
         """x [B,E] -> [B,E] and the new state; positions [B]."""
 

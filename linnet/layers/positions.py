@@ -10,6 +10,8 @@ The score then depends on t - s alone where the kernel is a function of q . k (T
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +24,23 @@ def angles(positions: Tensor, width: int, base: float = BASE) -> Tensor:
     return positions.to(torch.float64)[..., None] * base ** (-i / width)
 
 
-def rotate(x: Tensor, positions: Tensor, base: float = BASE) -> Tensor:
-    """x [B,T,H,D] (or one token, [B,H,D]) turned by its positions [B,T], [T] ([B]); D even; the dtype of x is kept."""
-    turn = angles(positions, x.shape[-1], base).unsqueeze(-2)  # [...,1,D/2]: one turn for all heads
-    cos, sin = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
+class Rotation(NamedTuple):
+    """The turn of each position, the same for all heads; made once for all layers."""
+
+    cos: Tensor  # [...,1,D/2]
+    sin: Tensor
+
+
+def rotation(positions: Tensor, width: int, dtype: torch.dtype, base: float = BASE) -> Rotation:
+    """The turns of positions [B,T], [T] or [B], for heads of an even `width` D."""
+    turn = angles(positions, width, base).unsqueeze(-2)
+    return Rotation(turn.cos().to(dtype), turn.sin().to(dtype))
+
+
+def rotate(x: Tensor, turn: Rotation) -> Tensor:
+    """x [B,T,H,D], or one token [B,H,D], turned by its position; the dtype of x is kept."""
     first, second = x.chunk(2, dim=-1)  # pairs (i, i + D/2)
+    cos, sin = turn
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 

@@ -19,6 +19,7 @@ from ..ops.checks import check_form
 from ..ops.short_conv import empty_state, short_conv, short_conv_step, state_bytes
 from ..ops.state import AnyState, ConvState
 from .mixer import Mixer
+from .positions import Rotation
 
 
 class _Conv(Mixer):
@@ -40,7 +41,7 @@ class _Conv(Mixer):
         *,
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
-        positions: Tensor | None = None,
+        positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, ConvState | None]:
         u, rest = self.split(x)
@@ -56,7 +57,7 @@ class _Conv(Mixer):
         return self.join(y, rest), new
 
     def step(
-        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | None = None
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, ConvState]:
         u, rest = self.split(x)
         y, new = short_conv_step(u, self.weight, self.bias, _as_kept(state, u))

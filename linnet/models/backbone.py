@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import Block, CrossAttention, LearnedPositions, SinusoidalPositions, build_mixer, build_mlp, build_norm
+from ..layers.positions import Rotation, rotation
 from ..ops.state import AnyState
 from .config import ModelConfig
 from .state import ModelState
@@ -84,8 +85,9 @@ class Backbone(nn.Module):
         """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each."""
         start = self._start(x, state, cu_seqlens)
         where, end = count(start, x.shape[1], mask, cu_seqlens)
+        end = end if cu_seqlens is not None else end.expand(x.shape[0])
         x = self.dropout(self._placed(x, where))
-        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": where}
+        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": self._turns(where, x)}
         kept: list[AnyState] = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
@@ -104,10 +106,11 @@ class Backbone(nn.Module):
         """x [B,E]: the next token of every row."""
         position = x.new_zeros(x.shape[0], dtype=torch.long) if state is None else state.position
         x = self.dropout(self._placed(x, position))
+        turns = self._turns(position, x)
         kept = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
-            x, new = block.step(x, given, None if source is None else source[i], positions=position)
+            x, new = block.step(x, given, None if source is None else source[i], positions=turns)
             kept.append(new)
         return self.norm(x), ModelState(tuple(kept), position + 1)
 
@@ -124,12 +127,19 @@ class Backbone(nn.Module):
         return self.layers[layer].mixer.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
 
     def _start(self, x: Tensor, state: ModelState | None, cu_seqlens: Tensor | None) -> Tensor:
-        """The position of the first token of each row, [B], or [S] for S packed sequences."""
+        """The position of the first token of each row, [B]; [1] for all when they begin, [S] for S packed sequences."""
         if state is not None:
             return state.position
-        rows = x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+        rows = 1 if cu_seqlens is None else len(cu_seqlens) - 1
         offset = 0 if self.relay is None else self.relay.offset(x.shape[1])
         return torch.full((rows,), offset, dtype=torch.long, device=x.device)
+
+    def _turns(self, where: Tensor, x: Tensor) -> Rotation | None:
+        """Sines and cosines cost more than turning by them: once for all layers."""
+        c = self.config
+        if c.positions != "rotary":
+            return None
+        return rotation(where, c.key_dim or c.head_dim or c.d_model // c.n_heads, x.dtype, c.rotary_base)
 
     def _placed(self, x: Tensor, where: Tensor) -> Tensor:
         return x if self.positions is None else x + self.positions(where, x.dtype)
@@ -142,7 +152,7 @@ def _positions(config: ModelConfig) -> nn.Module | None:
 
 
 def count(start: Tensor, length: int, mask: Tensor | None, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Positions of all tokens, [B,T], and of the token after the last, [B]; padding repeats the one before it."""
+    """Positions of all tokens, [B,T], and of the one after the last, [B]; [1,T] and [1] where one start is for all."""
     if cu_seqlens is not None:
         edges = torch.as_tensor(cu_seqlens, dtype=torch.long, device=start.device)
         lengths = edges.diff()  # [S]

@@ -70,7 +70,7 @@ class ImageModel(Model):
         scores = mixture.log_probs(params, levels=self.levels) if self.mixture else params
         if temperature == 0:
             return scores.argmax(dim=-1)
-        chances = torch.softmax(scores.double(), dim=-1)
+        chances = torch.softmax(scores.double() / temperature, dim=-1)
         return torch.multinomial(chances.flatten(0, -2), 1, generator=generator).reshape(scores.shape[:-1])
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
