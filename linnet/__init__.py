@@ -1,6 +1,7 @@
-"""linnet: exact, fast linear attention on CPU; one op with one meaning in every form and on every back end.
+"""linnet: linear transformers you can train, run, understand and trust, on any machine.
 
     out, state = linnet.linear_attention(q, k, v)        q, k [B,T,H,D]   v, out [B,T,H,V]
+    model = linnet.models.build(linnet.models.preset("char-small"))
 
 The names below are all there is to import. They load on first use (PEP 562), so `import linnet` alone does not
 import torch and the command line can answer `--help` at once.
@@ -12,9 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import data as data
     from . import feature_maps as feature_maps
+    from . import layers as layers
+    from . import models as models
+    from . import train as train
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
+    from .ops import ConvState as ConvState
     from .ops import KVState as KVState
     from .ops import State as State
     from .ops import WindowState as WindowState
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     from .ops import load_states as load_states
     from .ops import read_header as read_header
     from .ops import save_states as save_states
+    from .ops import short_conv as short_conv
+    from .ops import short_conv_step as short_conv_step
     from .ops import sliding_window_attention as sliding_window_attention
     from .ops import sliding_window_attention_step as sliding_window_attention_step
     from .ops import softmax_attention as softmax_attention
@@ -34,26 +42,34 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendError",
+    "ConvState",
     "KVState",
     "State",
     "StateError",
     "WindowState",
     "__version__",
+    "data",
     "explain_dispatch",
     "feature_maps",
     "join_states",
+    "layers",
     "linear_attention",
     "linear_attention_step",
     "load_states",
+    "models",
     "read_header",
     "save_states",
+    "short_conv",
+    "short_conv_step",
     "sliding_window_attention",
     "sliding_window_attention_step",
     "softmax_attention",
     "softmax_attention_step",
+    "train",
 ]
 
-_HOMES = {"BackendError": ".errors", "StateError": ".errors", "feature_maps": ""}
+_FOLDERS = ("data", "feature_maps", "layers", "models", "train")
+_HOMES = {"BackendError": ".errors", "StateError": ".errors"} | dict.fromkeys(_FOLDERS, "")
 
 
 def __getattr__(name: str) -> object:

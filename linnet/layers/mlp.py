@@ -7,9 +7,9 @@ identity:    x (the block still adds norm(x), as the recall bench's blocks witho
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu, relu, silu
 
 from ..errors import unknown
+from ..ops.mlp import mlp
 
 MLPS = ("relu", "gelu", "swiglu", "identity", "none")
 
@@ -24,11 +24,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.up(x)
-        if self.kind == "swiglu":
-            gate, value = hidden.chunk(2, dim=-1)
-            return self.down(silu(gate) * value)
-        return self.down(relu(hidden) if self.kind == "relu" else gelu(hidden))
+        return mlp(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias, self.kind)
 
 
 def build_mlp(kind: str, d_model: int, d_ff: int, *, bias: bool = True) -> nn.Module | None:

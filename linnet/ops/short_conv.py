@@ -52,7 +52,7 @@ def short_conv(
     if not output_final_state:
         return y, None
     newest = seen[:, max(seen.shape[1] - past, 0) :]
-    return y, ConvState(pad(newest, (0, 0, past - newest.shape[1], 0)).clone())  # never the caller's own x
+    return y, ConvState(pad(newest, (0, 0, past - newest.shape[1], 0)))  # pad copies: never the caller's own x
 
 
 def short_conv_step(
