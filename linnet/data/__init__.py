@@ -1,0 +1,20 @@
+"""Real data to batches: local files only, the same rows always the same bytes, in an order that is a pure function.
+
+A source has `length` (rows in an epoch), `unit` and `units(batch)` (what a speed counts), `fingerprint` (a resume on
+other data is refused) and `batch(rows) -> dict of tensors`. `rows(seed, step, batch_size, length)` says which rows.
+Optional packages (tokenizers, soundfile, PIL) are imported by the function that needs them.
+"""
+
+from __future__ import annotations
+
+from .assets import shipped_digits as shipped_digits
+from .assets import shipped_text as shipped_text
+from .bpe import BPETokenizer as BPETokenizer
+from .folders import data_folder as data_folder
+from .order import rows as rows
+from .order import share as share
+from .text import TextSource as TextSource
+from .tokenizer import ByteTokenizer as ByteTokenizer
+from .tokenizer import Tokenizer as Tokenizer
+from .tokenizer import check_tokens as check_tokens
+from .tokenizer import load_tokenizer as load_tokenizer

@@ -1,0 +1,89 @@
+"""Byte-level BPE: start from the 256 bytes, join the most frequent pair of neighbours, repeat up to the size asked for.
+
+    "ab ab" -> a b _a b  ->  ab _ab         vocabulary = 256 bytes + one token per join
+
+Sennrich et al. 2016, arXiv:1508.07909; on bytes as in Radford et al. 2019 (GPT-2). Nothing is ever unknown.
+The work is done by the `tokenizers` library, which is optional; what is stored is that library's own JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .files import PathLike, path_list, text_pieces
+from .tokenizer import Tokenizer, check_tokens, parse_json, utf8
+
+
+class BPETokenizer(Tokenizer):
+    """A byte-level BPE, learned with `train` or `train_files`, or read from a tokenizer.json of the library."""
+
+    name = "bpe"
+
+    def __init__(self, json: str) -> None:
+        bad = ValueError(f"{json[:80]!r} is no byte-level BPE tokenizer; accepted: what BPETokenizer.train writes")
+        library = _library()
+        parse_json(json)
+        try:
+            self._tokenizer: Any = library.Tokenizer.from_str(json)
+        except Exception as error:  # the library raises nothing narrower
+            raise bad from error
+        if not set(library.pre_tokenizers.ByteLevel.alphabet()) <= self._tokenizer.get_vocab().keys():
+            raise bad
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._json = json  # kept as it came: another version of the library would write it another way
+        self.vocab_size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+
+    @classmethod
+    def train(cls, texts: Iterable[str], vocab_size: int) -> BPETokenizer:
+        """Learn from texts; a small text may give fewer tokens than asked for."""
+        if isinstance(texts, str):
+            raise ValueError("texts is one str; accepted: an iterable of str; use [text], or train_files for a file")
+        if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 256:
+            raise ValueError(f"vocab_size is {vocab_size!r}; accepted: an integer >= 256, one token per byte at least")
+        library = _library()
+        alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=vocab_size, initial_alphabet=sorted(alphabet), special_tokens=[], show_progress=False
+        )
+        tokenizer = library.Tokenizer(library.models.BPE())
+        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = library.decoders.ByteLevel()
+        tokenizer.train_from_iterator(texts, trainer=trainer)
+        return cls(tokenizer.to_str())
+
+    @classmethod
+    def train_files(cls, paths: PathLike | Sequence[PathLike], vocab_size: int) -> BPETokenizer:
+        """Learn from text files (plain, gzip or bzip2), read piece by piece."""
+        return cls.train((piece for path in path_list(paths) for piece in text_pieces(path)), vocab_size)
+
+    def encode(self, text: str) -> list[int]:
+        utf8(text)  # the library's own word on a lone surrogate is not a sentence
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        check_tokens(ids, self.vocab_size)
+        return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False))
+
+    def to_json(self) -> str:
+        return self._json
+
+    @classmethod
+    def from_json(cls, text: str) -> BPETokenizer:
+        return cls(text)
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    except ImportError as error:
+        raise ImportError(
+            "the BPE tokenizer needs the package tokenizers, which is not installed; pip install linnet[train], "
+            "or use ByteTokenizer, which needs nothing"
+        ) from error
+    return tokenizers

@@ -1,0 +1,241 @@
+"""CSV files to float32 [N,C], parsed once, piece by piece, in constant memory: plain, .gz, or a member of a .zip.
+
+Columns are numeric when every value of the first rows is a number or missing; the others (dates, names) are skipped and
+named. A missing value (empty, NA, NaN, null, ?, or not finite) is an error with the row, the column and how many there
+are, unless missing="forward" (the last value seen; rows before a column's first value are dropped) or "drop" (the row).
+With a cache folder the numbers go to a raw little-endian file beside a JSON note, and are memory-mapped from there.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TextIO, TypeAlias, cast
+
+import numpy as np
+
+from ..errors import unknown
+from .files import atomic
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+PathLike: TypeAlias = "str | os.PathLike[str]"
+
+VERSION = 1  # of the cache
+PIECE = 4096  # rows parsed at once
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+WAYS = ("error", "forward", "drop")
+
+
+class Table(NamedTuple):
+    """A CSV file as numbers."""
+
+    values: Array  # [N,C] float32, memory-mapped when it was read with a cache
+    columns: tuple[str, ...]
+    skipped: tuple[str, ...]  # columns that are not numbers, or the time column
+
+
+def read_csv(
+    path: PathLike,
+    columns: Sequence[str] | None = None,
+    *,
+    time_column: str | None = None,
+    missing: str = "error",
+    cache: PathLike | None = None,
+) -> Table:
+    """The numeric columns, or those named in `columns` in that order; `time_column` is left out even when numeric.
+
+    Data rows are counted from 1, below the names; names come from the first row unless it is all numbers: then columns
+    are "0", "1", ... A zip member is named as if the archive were a folder: `archive.zip/member.csv`.
+    """
+    if missing not in WAYS:
+        raise unknown("way to handle missing values", missing, WAYS)
+    file, wanted = Path(path), None if columns is None else list(columns)
+    if cache is None:
+        with _opened(file) as text:
+            reader = _Reader(_rows(text), file, wanted, time_column, missing)
+            return Table(np.concatenate([*reader.pieces()]), reader.names, reader.skipped)
+    note = {"version": VERSION, "columns": wanted, "time_column": time_column, "missing": missing}
+    note["source"] = _identity(file)
+    base = Path(cache) / f"{file.name}.{sha256(json.dumps(note).encode()).hexdigest()[:16]}"
+    return _cached(base, note) or _stored(base, note, file)
+
+
+class _Reader:
+    """Rows of a CSV to pieces [n,C] float32; which columns, how missing values are treated."""
+
+    def __init__(
+        self,
+        rows: Iterator[list[str]],
+        path: Path,
+        columns: Sequence[str] | None,
+        time_column: str | None,
+        missing: str,
+    ) -> None:
+        self.path, self.missing = path, missing
+        self.number, self.kept = 0, 0  # rows of data seen, rows handed on
+        start = list(islice(rows, PIECE))
+        if not start:
+            raise ValueError(f"{path} is empty; accepted: a CSV file with a row of names and rows of numbers")
+        header = any(_number(cell) is None for cell in start[0])
+        names = [cell.strip() for cell in start[0]] if header else [str(i) for i in range(len(start[0]))]
+        start = start[header:]
+        if not start:
+            raise ValueError(f"{path} has names and no rows; accepted: rows of numbers below them")
+        self.all_names = names
+        self.index = self._choose(start, columns, time_column)
+        self.names = tuple(names[i] for i in self.index)
+        self.skipped = tuple(name for name in names if name not in self.names)
+        self.rows = chain(start, rows)
+        self.last = np.full(len(self.index), np.nan)  # the row before, for missing="forward"
+
+    def _choose(self, rows: list[list[str]], columns: Sequence[str] | None, time_column: str | None) -> list[int]:
+        for name in [*(columns or ()), *([time_column] if time_column else [])]:
+            if name not in self.all_names:
+                raise unknown(f"column of {self.path}", name, self.all_names)
+        if columns is not None:
+            return [self.all_names.index(name) for name in columns]
+        chosen = []
+        for i, name in enumerate(self.all_names):
+            numbers = [_number(row[i]) for row in rows if i < len(row)]
+            if name != time_column and None not in numbers and not all(x != x for x in numbers):  # NaN is missing
+                chosen.append(i)
+        if not chosen:
+            raise ValueError(f"{self.path} has no column of numbers among {self.all_names}; accepted: at least one")
+        return chosen
+
+    def pieces(self) -> Iterator[Array]:
+        gaps, first = 0, ""
+        while rows := list(islice(self.rows, PIECE)):
+            values = np.array([self._row(row, self.number + i) for i, row in enumerate(rows, start=1)])
+            empty = np.isnan(values)
+            if self.missing == "error" and empty.any():
+                row, column = np.argwhere(empty)[0]
+                first = first or f"the first in data row {self.number + row + 1}, column {self.names[column]!r}"
+                gaps += int(empty.sum())
+            self.number += len(rows)
+            values = self._forward(values) if self.missing == "forward" else values
+            values = values[~np.isnan(values).any(1)]
+            self.kept += len(values)
+            yield values.astype(np.float32)
+        if gaps:
+            raise ValueError(
+                f"{self.path} has {gaps} missing values, {first}; choose missing='forward' to repeat the value before, "
+                f"missing='drop' to leave such rows out, or other columns"
+            )
+        if not self.kept:
+            raise ValueError(f"{self.path} has no row without a missing value; accepted: at least one, so name columns")
+
+    def _row(self, row: list[str], number: int) -> list[float]:
+        if len(row) != len(self.all_names):
+            wanted = len(self.all_names)
+            raise ValueError(
+                f"{self.path} data row {number} has {len(row)} fields, the first row {wanted}; mend that row"
+            )
+        out = []
+        for i in self.index:
+            value = _number(row[i])
+            if value is None:
+                where = f"data row {number}, column {self.all_names[i]!r}"
+                raise ValueError(f"{self.path} {where} has {row[i]!r}, which is no number; mend it or choose columns")
+            out.append(value)
+        return out
+
+    def _forward(self, values: Array) -> Array:
+        """Each gap takes the value above it; the rows before a column's first value stay gaps."""
+        filled = np.concatenate([self.last[None], values])  # [n + 1, C]
+        rows = np.where(np.isnan(filled), 0, np.arange(len(filled))[:, None])
+        filled = np.take_along_axis(filled, np.maximum.accumulate(rows, axis=0), axis=0)
+        self.last = filled[-1]
+        return filled[1:]
+
+
+def _number(cell: str) -> float | None:
+    """The number in a cell, NaN when it is missing or not finite, None when it is something else."""
+    try:
+        value = float(cell)
+    except ValueError:
+        return float("nan") if cell.strip().lower() in MISSING else None
+    return value if abs(value) < np.finfo(np.float32).max else float("nan")
+
+
+def _rows(text: TextIO) -> Iterator[list[str]]:
+    """Rows that are not blank; fields end at whichever of comma, semicolon and tab the first line has most of."""
+    first = text.readline()
+    delimiter = max(",;\t", key=first.count)
+    return (row for row in csv.reader(chain([first], text), delimiter=delimiter) if row)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    archive = next((p for p in path.parents if p.suffix == ".zip" and p.is_file()), None)
+    if archive is None and not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; accepted: .csv, .csv.gz or archive.zip/member.csv")
+    try:
+        with ExitStack() as stack:
+            data: IO[bytes]
+            if archive is not None:
+                data = _member(stack.enter_context(zipfile.ZipFile(archive)), path.relative_to(archive).as_posix())
+            else:
+                data = stack.enter_context(_unpacked(path))
+            yield stack.enter_context(io.TextIOWrapper(data, encoding="utf-8-sig", newline=""))
+    except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path} is damaged or no CSV file ({error}); accepted: UTF-8 text, plain or packed"
+        ) from error
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    if name not in archive.namelist():
+        raise unknown(f"member of {archive.filename}", name, [n for n in archive.namelist() if n.endswith(".csv")])
+    return archive.open(name)
+
+
+def _identity(path: Path) -> str:
+    """Changes when the file does: its size and time."""
+    file = next((p for p in (path, *path.parents) if p.is_file()), path)
+    stat = file.stat() if file.is_file() else None
+    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}" if stat else str(path)
+
+
+def _cached(base: Path, note: dict[str, Any]) -> Table | None:
+    """The table in the cache, or None unless it is whole and of this file and these options."""
+    try:
+        found = json.loads(base.with_name(base.name + ".json").read_bytes())
+        rows, names, skipped = found.pop("rows"), tuple(found.pop("names")), tuple(found.pop("skipped"))
+        whole = base.with_name(base.name + ".f32").stat().st_size == rows * len(names) * 4
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return _mapped(base, rows, names, skipped) if whole and found == note else None
+
+
+def _stored(base: Path, note: dict[str, Any], file: Path) -> Table:
+    """Parse into the cache: the numbers first, then the note that says they are whole."""
+    base.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    with _opened(file) as text, atomic(base.with_name(base.name + ".f32")) as out:
+        reader = _Reader(_rows(text), file, note["columns"], note["time_column"], note["missing"])
+        for piece in reader.pieces():
+            out.write(piece.astype("<f4").tobytes())
+            rows += len(piece)
+    with atomic(base.with_name(base.name + ".json")) as out:
+        out.write(json.dumps(note | {"rows": rows, "names": reader.names, "skipped": reader.skipped}).encode())
+    return _mapped(base, rows, reader.names, reader.skipped)
+
+
+def _mapped(base: Path, rows: int, names: tuple[str, ...], skipped: tuple[str, ...]) -> Table:
+    values = np.memmap(base.with_name(base.name + ".f32"), dtype="<f4", mode="r", shape=(rows, len(names)))
+    return Table(values, names, skipped)

@@ -1,0 +1,144 @@
+"""Text files in, files out: plain, gzip or bzip2 read piece by piece; whatever is written appears whole or not at all.
+
+    byte_pieces(path) -> bytes, 1 MiB at a time        text_pieces(path) -> str, cut where no tokenizer joins
+
+How a file is packed is told from its first bytes, not from its name. `sample_hash` names content of any size in
+constant time: all of it up to 16 MiB, 256 blocks spread evenly over it beyond that.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+PathLike = str | os.PathLike[str]
+PIECE = 1 << 20
+BLOCK, BLOCKS = 1 << 16, 256
+GZIP, BZIP2 = re.compile(rb"\x1f\x8b\x08"), re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
+# A single space between two words: no byte-level pre-tokenizer has a token that ends on it, or goes across it.
+SEAM = re.compile(r"(?<=\S) (?=\S)")
+TEXT_CONTROLS = b"\t\n\v\f\r\x1b"  # control bytes that stand in real texts; ESC in coloured logs
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """A file to write: under a temporary name beside `path`, flushed to the disk, then renamed over it."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}; create it before writing {path.name}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # an interrupt as well: nothing half-written stays behind
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def path_list(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:
+    """One path or several, as a list."""
+    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+
+
+def packing(path: PathLike) -> str:
+    """ "plain", "gzip" or "bzip2"; a file that is missing, a folder or empty is refused."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; accepted: a text file, or a list of text files")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}; accepted: text files, plain, gzip or bzip2")
+    with open(path, "rb") as file:
+        start = file.read(10)
+    if not start:
+        raise ValueError(f"{path} is empty; accepted: a file with text in it")
+    return "gzip" if GZIP.match(start) else "bzip2" if BZIP2.match(start) else "plain"
+
+
+def byte_pieces(path: PathLike) -> Iterator[bytes]:
+    """The unpacked content, a mebibyte at a time."""
+    packed = packing(path)
+    opener: Any = {"plain": open, "gzip": gzip.open, "bzip2": bz2.open}[packed]
+    try:
+        with opener(path, "rb") as file:
+            piece = file.read(PIECE)
+            if not piece:
+                raise ValueError(f"{path} is empty; accepted: a file with text in it")
+            while piece:
+                yield piece
+                piece = file.read(PIECE)
+    except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
+        if packed == "plain" or (isinstance(error, OSError) and error.errno):  # the disk's word, not the packing's
+            raise
+        raise ValueError(f"{path} is a damaged {packed} file ({error}); fetch or pack it again") from error
+
+
+def text_pieces(path: PathLike) -> Iterator[str]:
+    """The content as UTF-8, in pieces that end before a single space where there is one, so that tokens are not cut."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    done, kept = 0, ""
+    for piece in byte_pieces(path):
+        kept += _decoded(decoder, piece, done, path)
+        done += len(piece)
+        seams = list(SEAM.finditer(kept, max(0, len(kept) - BLOCK)))
+        cut = seams[-1].start() if seams else len(kept)
+        yield kept[:cut]
+        kept = kept[cut:]
+    kept += _decoded(decoder, b"", done, path, final=True)
+    if kept:
+        yield kept
+
+
+def _decoded(decoder: Any, piece: bytes, done: int, path: PathLike, final: bool = False) -> str:
+    waiting = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
+    try:
+        return str(decoder.decode(piece, final))
+    except UnicodeDecodeError as error:
+        at = done - waiting + error.start
+        raise ValueError(
+            f"{path} is not UTF-8: byte {at} is {error.object[error.start]:#04x} ({error.reason}); "
+            "accepted: UTF-8 text; convert it (iconv -t UTF-8), or use the byte tokenizer, which takes any bytes"
+        ) from error
+
+
+def sample(data: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    """uint8 [N] in blocks: all of it, or BLOCKS of them from the first byte to the last when it is larger than that."""
+    if len(data) <= BLOCK * BLOCKS:
+        starts: Iterable[int] = range(0, len(data), BLOCK)
+    else:
+        starts = ((len(data) - BLOCK) * i // (BLOCKS - 1) for i in range(BLOCKS))
+    return (data[i : i + BLOCK] for i in starts)
+
+
+def sample_hash(data: np.ndarray[Any, Any]) -> str:
+    """sha256 of the size and the sample of uint8 [N]."""
+    digest = sha256(len(data).to_bytes(8, "little"))
+    for block in sample(data):
+        digest.update(block.data)
+    return digest.hexdigest()
+
+
+def check_text(data: np.ndarray[Any, Any], path: PathLike) -> None:
+    """ValueError when the sample of uint8 [N] has a NUL byte or is more than 30 % control bytes: no text has that."""
+    counts = np.zeros(256, np.int64)
+    for block in sample(data):
+        counts += np.bincount(block, minlength=256)
+    controls = counts[:32].sum() + counts[127] - counts[list(TEXT_CONTROLS)].sum()
+    if counts[0] or controls > 0.3 * counts.sum():
+        what = f"{counts[0]} NUL bytes" if counts[0] else f"{controls / counts.sum():.0%} control bytes"
+        raise ValueError(
+            f"{path} has {what}: it looks like binary data; accepted: text; "
+            "convert it to UTF-8, or give allow_binary=True to train on the bytes as they are"
+        )

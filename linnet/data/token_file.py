@@ -1,0 +1,92 @@
+"""A token file: the ids of one text, tokenised once, then memory-mapped; a safetensors file that says whose they are.
+
+    8 bytes length | JSON header, padded with spaces to 4096 bytes in all | ids, little-endian uint8, uint16 or uint32
+
+It is a cache: a file that is cut, changed, of another text, tokenizer or format is built again, never trusted. The
+header has a fixed size so that ids can be written piece by piece, and the header once their number is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .files import PathLike, atomic, byte_pieces, sample_hash, text_pieces
+from .tokenizer import ByteTokenizer, Tokenizer, check_tokens
+
+Array = np.ndarray[Any, Any]
+FORMAT, VERSION = "linnet-tokens", "1"
+HEADER = 4096
+NAMES = {"u1": "U8", "u2": "U16", "u4": "U32"}  # numpy -> safetensors
+
+
+def token_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The narrowest of uint8, uint16, uint32 that holds every id."""
+    return np.dtype("u1" if vocab_size <= 2**8 else "<u2" if vocab_size <= 2**16 else "<u4")
+
+
+def tokens_of(path: PathLike, tokenizer: Tokenizer, folder: Path) -> Array:
+    """The ids of a text file, memory-mapped from its token file in `folder`, which is made when there is none."""
+    dtype = token_dtype(tokenizer.vocab_size)
+    meta = {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "tokenizer": tokenizer.fingerprint,
+        "source": sample_hash(np.memmap(path, dtype=np.uint8, mode="r")),
+        "changed": str(Path(path).stat().st_mtime_ns),  # for an edit between the blocks of the sample
+    }
+    file = folder / f"{Path(path).name}.{tokenizer.fingerprint}.tokens"
+    found = read_tokens(file, dtype, meta)
+    if found is None:
+        write_tokens(file, dtype, meta, _encoded(path, tokenizer))
+        found = read_tokens(file, dtype, meta)
+    if found is None:
+        raise ValueError(f"the token file {file} changed while it was written; give each run a cache folder of its own")
+    return found
+
+
+def write_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str], pieces: Iterator[Array]) -> None:
+    """Ids piece by piece, then the header in front of them; the file appears whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(file) as out:
+        out.seek(HEADER)
+        count = 0
+        for ids in pieces:
+            out.write(ids.astype(dtype).tobytes())
+            count += len(ids)
+        out.flush()
+        tail = np.memmap(out.name, dtype=np.uint8, mode="r", offset=HEADER) if count else np.zeros(0, np.uint8)
+        out.seek(0)
+        out.write(_header(dtype, count, meta | {"sample": sample_hash(tail)}))
+
+
+def read_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str]) -> Array | None:
+    """The ids, memory-mapped, or None unless the file is whole and says exactly what is in `meta`."""
+    size = file.stat().st_size - HEADER if file.is_file() else 0
+    count = size // dtype.itemsize
+    if size <= 0 or size % dtype.itemsize:
+        return None
+    ids = np.memmap(file, dtype=dtype, mode="r", offset=HEADER, shape=(count,))
+    with open(file, "rb") as opened:
+        start = opened.read(HEADER)
+    return ids if start == _header(dtype, count, meta | {"sample": sample_hash(ids.view(np.uint8))}) else None
+
+
+def _header(dtype: np.dtype[Any], count: int, meta: dict[str, str]) -> bytes:
+    tensor = {"dtype": NAMES[dtype.str[1:]], "shape": [count], "data_offsets": [0, count * dtype.itemsize]}
+    text = json.dumps({"__metadata__": meta, "tokens": tensor}).encode()
+    return (HEADER - 8).to_bytes(8, "little") + text.ljust(HEADER - 8)
+
+
+def _encoded(path: PathLike, tokenizer: Tokenizer) -> Iterator[Array]:
+    if isinstance(tokenizer, ByteTokenizer):
+        yield from (np.frombuffer(piece, np.uint8) for piece in byte_pieces(path))
+        return
+    for text in text_pieces(path):
+        ids = np.array(tokenizer.encode(text), dtype=np.int64)
+        check_tokens(ids, tokenizer.vocab_size)
+        yield ids

@@ -1,0 +1,135 @@
+"""Text to numbers and back: one interface, `Tokenizer`, and the tokenizer that needs nothing, `ByteTokenizer`.
+
+    token = one byte of UTF-8,  vocabulary 256;  bits per byte = loss in nats / ln 2
+
+A tokenizer is stored as JSON and named by a fingerprint, which token files, checkpoints and state files keep, so that
+ids are never read with another vocabulary. `bpe.py` has the learned one.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .files import PathLike, atomic
+
+FILE = "tokenizer.json"  # its name inside a folder
+
+
+class Tokenizer(ABC):
+    """str -> ids -> str. `decode(encode(text)) == text` for every Unicode text."""
+
+    name: str
+    vocab_size: int
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text, each in 0..vocab_size-1."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids; bytes that are not UTF-8 become U+FFFD."""
+
+    @abstractmethod
+    def to_json(self) -> str: ...
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, text: str) -> Tokenizer: ...
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the content: equal for equal vocabularies, however the JSON is laid out."""
+        plain = json.dumps(json.loads(self.to_json()), sort_keys=True, separators=(",", ":"))
+        return sha256(plain.encode()).hexdigest()[:16]
+
+    def save(self, path: PathLike) -> None:
+        """Write the JSON, whole or not at all; into a folder as tokenizer.json."""
+        with atomic(_file(path)) as file:
+            file.write(self.to_json().encode())
+
+
+class ByteTokenizer(Tokenizer):
+    """Each byte of the UTF-8 is a token. Nothing is unknown, and a file of text is its own token array."""
+
+    name = "byte"
+    vocab_size = 256
+
+    def encode(self, text: str) -> list[int]:
+        return list(utf8(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        check_tokens(ids, self.vocab_size)
+        return bytes(int(i) for i in ids).decode("utf-8", errors="replace")
+
+    def to_json(self) -> str:
+        return json.dumps({"format": "linnet-tokenizer", "version": 1, "kind": "byte"})
+
+    @classmethod
+    def from_json(cls, text: str) -> ByteTokenizer:
+        if parse_json(text) != json.loads(cls().to_json()):
+            raise ValueError(f"a byte tokenizer cannot be read from {text[:80]!r}; accepted: {cls().to_json()}")
+        return cls()
+
+
+def load_tokenizer(path: PathLike) -> Tokenizer:
+    """The tokenizer of a file written by `save`, by the `tokenizers` library, or of a folder that holds one."""
+    from .bpe import BPETokenizer  # not at the top: bpe.py is written in terms of Tokenizer
+
+    file = _file(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no tokenizer {file}; write one with Tokenizer.save")
+    try:
+        text = file.read_text(encoding="utf-8")
+        kind: type[Tokenizer] = ByteTokenizer if parse_json(text).get("format") == "linnet-tokenizer" else BPETokenizer
+        return kind.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def check_tokens(ids: Any, vocab_size: int) -> None:
+    """ValueError unless every id (a sequence, array or tensor of integers) is in 0..vocab_size-1."""
+    array = np.asarray(ids).reshape(-1)
+    if array.size == 0:
+        return
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"token ids have dtype {array.dtype}; accepted: integers from 0 to {vocab_size - 1}")
+    if array.min() < 0 or array.max() >= vocab_size:
+        at = int(np.argmax((array < 0) | (array >= vocab_size)))
+        raise ValueError(
+            f"token id {int(array[at])} at position {at} is outside the vocabulary; accepted: 0 to {vocab_size - 1}; "
+            "use the tokenizer the model was made for"
+        )
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text, or one sentence about half a surrogate pair, which is no text."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the text has the lone surrogate {text[error.start]!r} at position {error.start}; accepted: Unicode text; "
+            "read the file as UTF-8 with errors='replace'"
+        ) from error
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """A JSON object, or one sentence."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"this is no JSON ({error}); accepted: a file written by Tokenizer.save") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"this is a JSON {type(found).__name__}; accepted: a file written by Tokenizer.save")
+    return found
+
+
+def _file(path: PathLike) -> Path:
+    return Path(path) / FILE if Path(path).is_dir() else Path(path)
