@@ -62,16 +62,20 @@ class LearnedPositions(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """Sines and cosines of geometrically spaced frequencies; nothing learned, no last position."""
+    """Sines and cosines of geometrically spaced frequencies, no last position; only their size is learned.
 
-    def __init__(self, d_model: int, base: float = BASE) -> None:
+    It starts at `gain`: waves of size 1 would drown embeddings that start at 0.02.
+    """
+
+    def __init__(self, d_model: int, base: float = BASE, gain: float = 1.0) -> None:
         super().__init__()
         self.d_model, self.base = d_model, base
+        self.gain = nn.Parameter(torch.tensor(gain))
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # [...] -> [...,E]
         turn = angles(positions, self.d_model, self.base)
         both = torch.stack((turn.sin(), turn.cos()), dim=-1).flatten(-2)  # sin, cos, sin, cos ...
-        return both[..., : self.d_model].to(dtype)
+        return both[..., : self.d_model].to(dtype) * self.gain.to(dtype)
 
 
 def _last(positions: Tensor) -> int:

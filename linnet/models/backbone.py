@@ -148,7 +148,8 @@ class Backbone(nn.Module):
 def _positions(config: ModelConfig) -> nn.Module | None:
     if config.positions == "learned":
         return LearnedPositions(config.max_length, config.d_model)
-    return SinusoidalPositions(config.d_model) if config.positions == "sinusoidal" else None
+    gain = 2**0.5 * config.init_std  # a wave of this size has the spread of the embedding it is added to
+    return SinusoidalPositions(config.d_model, gain=gain) if config.positions == "sinusoidal" else None
 
 
 def count(start: Tensor, length: int, mask: Tensor | None, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:

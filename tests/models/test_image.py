@@ -31,6 +31,10 @@ def test_steps_equal_the_parallel_pass(mixer: str, head: str) -> None:
     outs, state = stepped(model, inputs)
     torch.testing.assert_close(outs, params, **EXACT)
     torch.testing.assert_close(state, final, **EXACT)
+    first, half = model(inputs[:, :4])
+    rest, end = model(inputs[:, 4:], half)
+    torch.testing.assert_close(torch.cat([first, rest], dim=1), params, **EXACT)
+    torch.testing.assert_close(end.position, final.position)
     assert params.shape == (B, T, L if head == "categorical" else 9)
 
 

@@ -43,6 +43,9 @@ def test_steps_equal_the_parallel_pass(mixer: str) -> None:
     outs, state = stepped(model, given["tokens"], source)
     torch.testing.assert_close(outs, logits, **EXACT)
     torch.testing.assert_close(state, final, **EXACT)
+    first, half = model.decode(given["tokens"][:, :2], source)
+    rest, _ = model.decode(given["tokens"][:, 2:], source, half)
+    torch.testing.assert_close(torch.cat([first, rest], dim=1), logits, **EXACT)
     whole, _ = model(given["source"], given["tokens"], source_lengths=LENGTHS)
     torch.testing.assert_close(whole, logits, **EXACT)
 
@@ -65,6 +68,13 @@ def test_every_target_token_sees_the_whole_source(mixer: str) -> None:
     changed[:, -1] = (changed[:, -1] + 1) % SOURCE
     after, _ = model(changed, given["tokens"])
     assert (after - before).abs().amax(-1).min() > 1e-6
+
+
+def test_the_encoder_reads_both_ways() -> None:
+    model = translator(positions="sinusoidal")
+    x = model.embed_source(tokens(SOURCE, 1, S)).detach().requires_grad_()
+    (grad,) = torch.autograd.grad(model.encoder(x)[0][0, 3, 0], x)
+    assert grad[0].abs().sum(-1).min() > 0
 
 
 def test_a_linear_source_has_one_size_and_a_softmax_source_grows() -> None:

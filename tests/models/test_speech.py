@@ -41,6 +41,10 @@ def test_steps_equal_the_parallel_pass(mixer: str) -> None:
     outs, state = stepped(model, features)
     torch.testing.assert_close(outs, logits, **EXACT)
     torch.testing.assert_close(state, final, **EXACT)
+    first, half = model(features[:, :4])
+    rest, end = model(features[:, 4:], half)
+    torch.testing.assert_close(torch.cat([first, rest], dim=1), logits, **EXACT)
+    torch.testing.assert_close(end.position, final.position)
 
 
 @pytest.mark.parametrize(
