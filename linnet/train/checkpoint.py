@@ -1,0 +1,256 @@
+"""Checkpoints: folders of safetensors and JSON, each complete or not there at all.
+
+    out/checkpoints/step-00001000/    model.safetensors  config.json  optimizer.safetensors  trainer.json
+    out/latest                        "checkpoints/step-00001000"
+
+A folder is written under a temporary name, flushed to the disk and renamed; only then does `latest` move and an old one
+go. trainer.json holds the size and CRC-32 of every file, its own included: what is damaged is refused by name.
+Nothing in a checkpoint can run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+FORMAT, VERSION = "linnet-checkpoint", 1
+FOLDER, POINTER = "checkpoints", "latest"
+MODEL, CONFIG, OPTIMIZER, TRAINER = "model.safetensors", "config.json", "optimizer.safetensors", "trainer.json"
+NAME = re.compile(r"step-\d{8,}")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be written, or cannot be continued from; the sentence says why and what to do."""
+
+
+class Checkpoint(NamedTuple):
+    """One that has been read whole and found good."""
+
+    folder: Path
+    trainer: dict[str, Any]  # what trainer.json says
+    config: dict[str, Any]  # the model's configuration
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]  # "parameter.key" -> tensor
+
+
+def folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def _step(name: str) -> int:
+    return int(name.removeprefix("step-"))
+
+
+def save(
+    out: Path, trainer: Mapping[str, Any], write_model: Callable[[Path], None], optimizer: Mapping[str, Tensor]
+) -> Path:
+    """Write the checkpoint of trainer["step"] and point `latest` at it. `write_model` fills a folder with the model."""
+    target = out / FOLDER / folder_name(trainer["step"])
+    temporary = _temporary(target)
+    try:
+        temporary.mkdir(parents=True)
+        write_model(temporary)
+        save_file({name: x.detach().contiguous() for name, x in optimizer.items()}, temporary / OPTIMIZER)
+        files = {path.name: _facts(path) for path in sorted(temporary.iterdir())}
+        content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
+        text = json.dumps(content | {"crc32": _own_crc32(content)}, indent=1)
+        (temporary / TRAINER).write_text(text, encoding="utf-8")
+        for path in (*temporary.iterdir(), temporary):
+            _sync(path)
+        if target.exists():  # left by steps that a resume from an older checkpoint has taken again
+            _remove(target)
+        os.replace(temporary, target)
+        _sync(target.parent)
+        point(out, target.name)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(
+            f"{target} could not be written ({error}), so training stops here; {last_good(out)}"
+        ) from error
+    except BaseException:  # an interrupt as well: nothing half-written stays behind
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return target
+
+
+def load(out: Path, resume: bool | str = True) -> Checkpoint | None:
+    """The checkpoint to continue from: the one `latest` names, or the one named. None when there is none yet."""
+    folder = _chosen(out, resume)
+    if folder is None:
+        return None
+    try:
+        return read(folder)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; {_older(folder)}") from error
+
+
+def read(folder: Path) -> Checkpoint:
+    """Everything in a checkpoint, once every file is as trainer.json says; CheckpointError names the file and why."""
+    trainer = verify(folder)
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        return Checkpoint(folder, trainer, config, _tensors(folder / MODEL), _tensors(folder / OPTIMIZER))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} cannot be read ({error})") from error
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """What trainer.json says, once its own CRC-32 and the size and CRC-32 of every file are right."""
+    path = folder / TRAINER
+    try:
+        trainer = json.loads(path.read_text(encoding="utf-8"))
+        crc32, files = trainer.pop("crc32"), trainer["files"]
+        found = (trainer["format"], trainer["version"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is missing or not whole ({error!r})") from error
+    if found != (FORMAT, VERSION):
+        raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
+    if crc32 != _own_crc32(trainer):
+        raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
+    for name in {MODEL, CONFIG, OPTIMIZER} | set(files):
+        _compare(folder / name, files.get(name))
+    return trainer
+
+
+def prune(out: Path, step: int, keep: int, best: int | None) -> None:
+    """Remove checkpoints up to `step` beyond the `keep` newest, but never the best one nor the one `latest` names."""
+    old = [name for name in names(out) if _step(name) <= step][:-keep]
+    spare = {_pointed(out), None if best is None else folder_name(best)}
+    for name in old:
+        if name not in spare:
+            _remove(out / FOLDER / name)
+
+
+def names(out: Path) -> list[str]:
+    """Names of the checkpoints in a run's folder, oldest first."""
+    folder = out / FOLDER
+    found = [path.name for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(found, key=_step)
+
+
+def clean(out: Path) -> None:
+    """Remove what a killed process left half-written; nobody else writes in a run's folder."""
+    leftovers: Iterable[Path] = (*out.glob(".*.tmp"), *(out / FOLDER).glob(".step-*.tmp"))
+    for path in leftovers:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _chosen(out: Path, resume: bool | str) -> Path | None:
+    there = names(out)
+    if isinstance(resume, str):
+        if resume not in there:
+            some = ", ".join(there) or "none"
+            raise CheckpointError(f"resume is {resume!r}, which is not in {out / FOLDER}; accepted: {some}")
+        return out / FOLDER / resume
+    pointed = _pointed(out) or (there[-1] if there else None)
+    return None if pointed is None else out / FOLDER / pointed
+
+
+def _pointed(out: Path) -> str | None:
+    """The folder name in `latest`, or None before the first save."""
+    pointer = out / POINTER
+    if not pointer.exists():
+        return None
+    text = pointer.read_text(encoding="utf-8", errors="replace").strip()
+    name = text.removeprefix(f"{FOLDER}/")
+    if not NAME.fullmatch(name):
+        good = _newest_good(out, names(out))
+        way = f"continue with --resume {good}" if good else "there is no good checkpoint beside it"
+        raise CheckpointError(f"{pointer} says {text!r}; accepted: {FOLDER}/step-00001000 or the like; {way}")
+    return name
+
+
+def _older(folder: Path) -> str:
+    out = folder.parent.parent
+    before = [name for name in names(out) if _step(name) < _step(folder.name)]
+    good = _newest_good(out, before)
+    if good is None:
+        return "there is no older good checkpoint, so start again in another folder"
+    return f"the newest older good one is {good}: continue from it with --resume {good}"
+
+
+def _newest_good(out: Path, candidates: list[str]) -> str | None:
+    for name in reversed(candidates):
+        try:
+            verify(out / FOLDER / name)
+        except CheckpointError:
+            continue
+        return name
+    return None
+
+
+def last_good(out: Path) -> str:
+    """What is left when something could not be written, and what to do about it."""
+    pointed = _pointed(out)
+    if pointed is None:
+        return "nothing was saved before it, so make room and start again"
+    return f"the last good checkpoint is {pointed}: make room and continue from it with --resume"
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in load_file(path).items()}  # copies: the file may go away
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    crc = 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            crc = zlib.crc32(piece, crc)
+    return {"bytes": path.stat().st_size, "crc32": f"{crc:08x}"}
+
+
+def _compare(path: Path, wanted: dict[str, Any] | None) -> None:
+    if wanted is None or not path.is_file():
+        raise CheckpointError(f"{path} is missing" + ("" if wanted else f" in {TRAINER}"))
+    size = path.stat().st_size
+    if size != wanted["bytes"]:
+        raise CheckpointError(f"{path} has {size} bytes where {TRAINER} says {wanted['bytes']}")
+    crc32 = _facts(path)["crc32"]
+    if crc32 != wanted["crc32"]:
+        raise CheckpointError(f"{path} is damaged: its crc32 is {crc32} where {TRAINER} says {wanted['crc32']}")
+
+
+def _own_crc32(content: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
+
+
+def point(out: Path, name: str) -> None:
+    """Let `latest` name this checkpoint, in one atomic move."""
+    temporary = _temporary(out / POINTER)
+    temporary.write_text(f"{FOLDER}/{name}\n", encoding="utf-8")
+    _sync(temporary)
+    os.replace(temporary, out / POINTER)
+    _sync(out)
+
+
+def _remove(folder: Path) -> None:
+    """Under a temporary name first: a kill half-way leaves nothing that looks like a checkpoint."""
+    gone = _temporary(folder)
+    os.replace(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

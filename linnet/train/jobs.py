@@ -1,0 +1,259 @@
+"""Jobs: what is trained on what, as JSON, so that a run can be resumed and evaluated from its folder alone.
+
+    data = open_data("text", {"paths": ["book.txt"], "seq_len": 256}, out, begun=False)
+    job = Job(kind="text", data=settings, model=preset("char-small").but(**data.fields), train=TrainConfig())
+    run(job, data, out)                                  writes out/run.json, log.jsonl, latest, checkpoints/
+
+The loop knows neither texts nor images; this is the one place where a kind of data meets a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ..data import BPETokenizer, ByteTokenizer, TextSource, Tokenizer, load_tokenizer, shipped_text
+from ..data.an4 import an4
+from ..data.files import atomic
+from ..data.fsdd import fsdd
+from ..data.images import FILES as IMAGE_FILES
+from ..data.images import NAMES as IMAGES
+from ..data.images import image_set
+from ..data.speech import SpeechSource, generated_speech, speech_folder
+from ..data.stream import FILES as STREAMS
+from ..data.stream import StreamSource, generated_stream, stream_file
+from ..errors import unknown
+from ..models import Model, ModelConfig, build
+from .config import TrainConfig
+from .distributed import Team
+from .log import Event, OnEvent
+from .loop import Result, fit
+from .source import Source
+
+# What has a name of its own, for each kind of data; anything else is a path.
+NAMES = {
+    "text": ("byte", "bpe"),
+    "image": IMAGES,
+    "speech": ("generated", "an4", "fsdd"),
+    "stream": ("generated", *STREAMS),
+}
+TASKS: dict[str, dict[str, Any]] = {  # fields of ModelConfig that a kind of data decides whatever the data
+    "text": {"task": "language", "causal": True},
+    "image": {"task": "image", "causal": True},
+    "speech": {"task": "speech", "causal": False},
+    "stream": {"task": "forecast", "causal": True},
+}
+FILE, TOKENIZER = "run.json", "tokenizer.json"
+FREE = frozenset(("paths", "name", "allow_binary"))  # where data lie may change: their fingerprint says what they are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run before it has begun."""
+
+    kind: str  # of data: one of KINDS
+    data: Mapping[str, Any]  # keywords of its opener
+    model: ModelConfig
+    train: TrainConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        settings = json.loads(json.dumps(dict(self.data)))
+        return {"kind": self.kind, "data": settings, "model": self.model.to_dict(), "train": self.train.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Job:
+        model, train = ModelConfig.from_dict(values["model"]), TrainConfig.from_dict(values["train"])
+        return cls(kind=values["kind"], data=values["data"], model=model, train=train)
+
+
+class Data(NamedTuple):
+    """The parts of a data set, and what they decide about a model."""
+
+    train: Source
+    valid: Source
+    test: Source | None
+    fields: dict[str, Any]  # of ModelConfig
+    symbols: Sequence[str] = ()  # phones or letters, the blank first
+
+
+def open_data(kind: str, settings: Mapping[str, Any], folder: Path | None, *, begun: bool) -> Data:
+    """The data of a job. Token files and the tokenizer go to `folder`; `begun`: the tokenizer there is the run's."""
+    if kind not in KINDS:
+        raise unknown("kind of data", kind, KINDS)
+    kept = None if folder is None else folder / TOKENIZER
+    if kind == "text" and begun and kept is not None and kept.is_file():
+        settings = {**settings, "tokenizer": str(kept)}
+    try:
+        data = KINDS[kind](folder, **settings)
+    except (ImportError, OSError) as error:  # an optional package, a file: one sentence, as for every bad input
+        raise ValueError(str(error)) from error
+    return data._replace(fields=TASKS[kind] | data.fields)
+
+
+def run(
+    job: Job,
+    data: Data,
+    out: Path,
+    *,
+    resume: bool | str = False,
+    on_event: OnEvent | None = None,
+    team: Team | None = None,
+) -> tuple[Model, Result]:
+    """Train a new model of the job's configuration; weights are drawn from the job's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.train.seed)
+        model = build(job.model)
+
+    def note(event: Event) -> None:
+        if event.kind == "start" and (team is None or team.rank == 0):  # a resume that is refused changes nothing
+            with atomic(out / FILE) as file:
+                file.write(json.dumps(job.to_dict() | {"symbols": list(data.symbols)}, indent=2).encode())
+        if on_event is not None:
+            on_event(event)
+
+    how: dict[str, Any] = {"out": out, "resume": resume, "meta": job.to_dict(), "on_event": note, "team": team}
+    return model, fit(model, data.train, data.valid, job.train, **how)
+
+
+def read_job(folder: Path) -> Job:
+    """The job of a run's folder."""
+    path = folder / FILE
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; accepted: the --out folder of `linnet train`")
+    try:
+        return Job.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}); start the run again with its whole command") from None
+
+
+def check_same(folder: Path, kind: str, settings: Mapping[str, Any]) -> None:
+    """ValueError naming the first setting of the data in which a resumed run is not the run in the folder."""
+    before = read_job(folder)
+    now, was = (
+        {"kind": k, **json.loads(json.dumps(dict(d)))} for k, d in ((kind, settings), (before.kind, before.data))
+    )
+    for name in sorted((now | was).keys() - FREE):
+        if now.get(name) != was.get(name):
+            raise ValueError(
+                f"{name} is {now.get(name)!r} but was {was.get(name)!r} when the run in {folder} began; resume with "
+                "what it was, or start a new run in another folder"
+            )
+
+
+def bytes_per_token(source: TextSource, rows: int = 0) -> float:
+    """Mean over the predicted tokens of the first rows (0: all). Bits per token / this = bits per byte."""
+    sizes, total, count = token_bytes(source.tokenizer), 0, 0
+    for row in range(min(rows, source.length) if rows else source.length):
+        targets = source.batch([row])["targets"]
+        chosen = targets[targets >= 0]
+        total, count = total + int(sizes[chosen].sum()), count + len(chosen)
+    return total / count
+
+
+def token_bytes(tokenizer: Tokenizer) -> torch.Tensor:  # [vocab_size] int64
+    """How many bytes of text each token stands for."""
+    sizes = torch.ones(tokenizer.vocab_size, dtype=torch.long)
+    if isinstance(tokenizer, BPETokenizer):
+        stored = json.loads(tokenizer.to_json())
+        for token, i in stored["model"]["vocab"].items():
+            sizes[i] = len(token)  # the alphabet of a byte-level BPE has one character for each byte
+        for added in stored.get("added_tokens") or ():
+            sizes[added["id"]] = len(added["content"].encode())
+    return sizes
+
+
+def _text(
+    folder: Path | None,
+    *,
+    paths: Sequence[str] = (),
+    tokenizer: str = "byte",
+    vocab_size: int = 2048,
+    seq_len: int = 256,
+    valid_fraction: float = 0.1,
+    allow_binary: bool = False,
+) -> Data:
+    """No paths: the shipped text. `tokenizer`: byte, bpe (learned from the text) or a tokenizer.json."""
+    files = list(paths) or [str(shipped_text())]
+    coder = _tokenizer(tokenizer, files, vocab_size)
+    how: dict[str, Any] = {"valid_fraction": valid_fraction, "cache": folder, "allow_binary": allow_binary}
+    train, valid = (TextSource(files, coder, seq_len, split, **how) for split in ("train", "valid"))
+    if folder is not None and tokenizer != str(folder / TOKENIZER):
+        folder.mkdir(parents=True, exist_ok=True)
+        coder.save(folder / TOKENIZER)  # so that a resumed or evaluated run reads its text as it was trained
+    return Data(train, valid, None, {"vocab_size": coder.vocab_size, "max_length": seq_len})
+
+
+def _tokenizer(name: str, files: Sequence[str], vocab_size: int) -> Tokenizer:
+    if name == "byte":
+        return ByteTokenizer()
+    if name == "bpe":
+        return BPETokenizer.train_files(files, vocab_size)
+    if not Path(name).exists():
+        raise unknown("tokenizer, and no such file:", name, [*NAMES["text"], "a tokenizer.json"])
+    return load_tokenizer(name)
+
+
+def _image(folder: Path | None, *, name: str = "digits") -> Data:
+    """digits (shipped), mnist, cifar10, fashion-mnist, or a path to idx, npz or a folder of PNGs."""
+    train, valid = image_set(name, "train"), image_set(name, "valid")
+    place = Path(name)
+    tested = name in IMAGES or (place / "test").is_dir() or any(any(place.glob(p)) for p in IMAGE_FILES["test"])
+    fields = {"vocab_size": train.levels, "max_length": train.images.shape[1]}
+    return Data(train, valid, image_set(name, "test") if tested else None, fields)
+
+
+def _speech(folder: Path | None, *, name: str = "generated", **how: Any) -> Data:
+    """an4, fsdd, generated, or a folder of wav files with transcripts.tsv; `how` goes to its reader."""
+    parts: tuple[SpeechSource, ...]
+    if name in _SPEECH:
+        parts = _SPEECH[name](**how)
+    elif Path(name).is_dir():
+        parts = tuple(speech_folder(name, split, **how) for split in ("train", "valid"))
+    else:
+        raise unknown("speech, and no such folder:", name, [*NAMES["speech"], "a folder of recordings"])
+    train, valid, *test = parts
+    longest = max(-(-u.frames // part.bucket) * part.bucket for part in parts for u in part.utterances)
+    fields = {"vocab_size": len(train.phones), "input_dim": train.feature_dim, "max_length": longest}
+    return Data(train, valid, test[0] if test else None, fields, tuple(train.phones))
+
+
+def _generated(n: int = 512, seed: int = 0, noise: float = 1.0) -> tuple[SpeechSource, ...]:
+    parts = ((n, seed), (max(1, n // 8), seed + 1), (max(1, n // 8), seed + 2))
+    return tuple(generated_speech(size, seed, noise=noise) for size, seed in parts)
+
+
+_SPEECH: dict[str, Callable[..., tuple[SpeechSource, ...]]] = {
+    "an4": lambda **how: tuple(an4(split, **how) for split in ("train", "valid", "test")),
+    "fsdd": lambda **how: tuple(fsdd(split, **how) for split in ("train", "valid", "test")),
+    "generated": _generated,
+}
+
+
+def _stream(
+    folder: Path | None,
+    *,
+    name: str = "generated",
+    context: int = 256,
+    horizon: int = 1,
+    targets: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    missing: str = "error",
+) -> Data:
+    """etth1, beijing-pm25, nyc-taxi, generated, or a path to a CSV file; cut by time into 70, 10 and 20 per cent."""
+    place = Path(name)
+    if name not in NAMES["stream"] and not any(p.is_file() for p in (place, *place.parents)):
+        raise unknown("stream, and no such file:", name, [*NAMES["stream"], "a CSV file"])
+    what: Any = generated_stream(8192, 0) if name == "generated" else stream_file(name) if name in STREAMS else place
+    how: dict[str, Any] = {"context": context, "horizon": horizon, "targets": targets, "columns": columns}
+    how |= {"missing": missing, "cache": folder}
+    train, valid, test = (StreamSource(what, split=split, **how) for split in ("train", "valid", "test"))
+    sizes = {"input_dim": len(train.columns), "output_dim": len(train.targets), "horizon": horizon}
+    return Data(train, valid, test, {"max_length": context, **sizes})
+
+
+KINDS: dict[str, Callable[..., Data]] = {"text": _text, "image": _image, "speech": _speech, "stream": _stream}

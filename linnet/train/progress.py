@@ -1,0 +1,63 @@
+"""Progress: where a run stands, as a value that goes into every checkpoint; and how fast it is going.
+
+A step replaces it, nothing mutates it. With the weights, the optimizer's tensors and TrainConfig it is all that the
+next step depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any
+
+from .optim import Plateau
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After `step` optimizer steps."""
+
+    step: int = 0
+    units: int = 0  # tokens, pixels, ... trained on
+    seconds: float = 0.0  # of training, over all resumptions
+    loss: float | None = None  # of the last step
+    metrics: dict[str, float] = field(default_factory=dict)  # of the last evaluation
+    best_step: int | None = None  # the checkpoint with the lowest held-out loss
+    best_loss: float | None = None
+    plateau: Plateau = field(default_factory=Plateau)
+    autocast: str = "none"  # what TrainConfig.autocast turned out to mean
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
+        return cls(**{**values, "plateau": Plateau(**values["plateau"])})
+
+
+class Clock:
+    """Speed and time left. The speed is that of steps alone; the time left counts evaluations and saves as well."""
+
+    def __init__(self, progress: Progress, steps: int) -> None:
+        self.first, self.steps = progress, steps
+        self.began = self.lap = perf_counter()
+        self.units = progress.units
+
+    @property
+    def seconds(self) -> float:
+        """Of training, over all resumptions."""
+        return self.first.seconds + perf_counter() - self.began
+
+    def resume(self) -> None:
+        """A step begins: what came before it was something else."""
+        self.lap = perf_counter()
+
+    def tick(self, progress: Progress) -> dict[str, float]:
+        """A step has ended."""
+        now = perf_counter()
+        speed = (progress.units - self.units) / max(now - self.lap, 1e-9)
+        self.units = progress.units
+        each = (now - self.began) / max(1, progress.step - self.first.step)
+        left = each * (self.steps - progress.step)
+        return {"seconds": self.seconds, "units_per_second": speed, "seconds_left": left}

@@ -1,0 +1,100 @@
+"""SIGINT and SIGTERM: the run ends between two steps, saved, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from linnet.train import Event, Team, fit
+from linnet.train.stop import StopSignal
+from tests.train.processes import together
+from tests.train.toy import Letters, settings, small_model
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_saved_at_the_next_boundary_and_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    events: list[Event] = []
+
+    def send(event: Event) -> None:
+        events.append(event)
+        if (event.kind, event.step) == ("step", 2):
+            os.kill(os.getpid(), number)
+
+    handler = signal.getsignal(number)
+    result = fit(small_model(), Letters(), None, settings(), out=tmp_path, on_event=send)
+    assert signal.getsignal(number) is handler
+    assert (result.step, result.stopped) == (3, number.name)
+    assert result.checkpoint == tmp_path / "checkpoints" / "step-00000003"
+    assert [event.kind for event in events][-2:] == ["save", "stop"]
+    assert events[-1].text == "stopped after step 3 of 6; continue with --resume"
+
+    model, whole = small_model(1), small_model()
+    assert fit(model, Letters(), None, settings(), out=tmp_path, resume=True).step == 6
+    fit(whole, Letters(), None, settings())
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), whole.parameters(), strict=True))
+
+
+def test_a_signal_in_the_last_step_changes_nothing(tmp_path: Path) -> None:
+    def send(event: Event) -> None:
+        if (event.kind, event.step) == ("step", 5):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = fit(small_model(), Letters(), None, settings(), out=tmp_path, on_event=send)
+    assert (result.step, result.stopped) == (6, "")
+
+
+def test_without_a_folder_nothing_is_promised() -> None:
+    texts = []
+
+    def send(event: Event) -> None:
+        texts.append(event.text)
+        if (event.kind, event.step) == ("step", 1):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert fit(small_model(), Letters(), None, settings(), on_event=send).stopped == "SIGTERM"
+    assert texts[-1] == "stopped after step 2 of 6; nothing was saved, because out is None"
+
+
+def told(team: Team, out: Path) -> dict[str, Tensor]:
+    """Runs on two ranks; only the second one is told to stop."""
+
+    def send(event: Event) -> None:
+        if team.rank == 1 and (event.kind, event.step) == ("step", 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    result = fit(small_model(), Letters(), None, settings(), out=out, on_event=send, team=team)
+    return {"step": torch.tensor(result.step), "stopped": torch.tensor(bool(result.stopped))}
+
+
+def test_all_processes_stop_together(tmp_path: Path) -> None:
+    for found in together(2, "ddp", tmp_path / "meet", told, tmp_path / "run"):
+        assert (int(found["step"]), bool(found["stopped"])) == (3, True)
+    assert (tmp_path / "run" / "latest").read_text() == "checkpoints/step-00000003\n"
+
+
+def test_the_second_signal_acts_at_once() -> None:
+    with StopSignal() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.name == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_in_another_thread_signals_keep_their_meaning() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def work() -> None:
+        with StopSignal() as stop:
+            seen.append((stop.name, signal.getsignal(signal.SIGINT) is handler))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [("", True)]
