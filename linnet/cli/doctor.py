@@ -18,7 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 REQUIRED = ("torch", "numpy", "safetensors", "cyclopts", "rich")
-OPTIONAL = {"matplotlib": "report"}  # package -> the extra that brings it
+OPTIONAL = {  # package -> the extra that brings it
+    "tokenizers": "train",
+    "tensorboard": "train",
+    "soundfile": "audio",
+    "pillow": "vision",
+    "matplotlib": "report",
+}
 INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"
 ).split()

@@ -15,13 +15,15 @@ from cyclopts import App, CycloptsError
 from .. import __version__
 
 HELP = """\
-Exact, fast linear attention on CPU.
+Linear transformers you can train, run, understand and trust, on any machine.
 
 Start with `linnet doctor`: what is installed, whether the native kernels are
 in use, and which form and back end would run for typical shapes.
 
 Commands to try first
 
+    linnet train text          a character model on the shipped text, in minutes
+    linnet eval runs/text      how good it is on what it has not seen
     linnet doctor              versions, processor, native kernels, choices
     linnet doctor --json       the same for a program, or for a bug report
     linnet bench ops --quick   our op beside scaled_dot_product_attention
@@ -33,8 +35,12 @@ LINNET_DEBUG=1 shows the traceback behind a one-sentence error.
 app = App(name="linnet", help=HELP, help_format="plaintext", version=__version__)
 app.command("linnet.cli.doctor:doctor", name="doctor", help="What is installed, which back ends run, and why.")
 
+app.command("linnet.cli.train:train", name="train", help="Train on your own text, images, speech or streams.")
+app.command("linnet.cli.eval:evaluate", name="eval", help="Measure a trained model on its held-out data.")
+
 bench = App(name="bench", help="Measure on this machine, beside what you would use instead.")
 bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")
+bench.command("linnet.cli.bench_train:train", name="train", help="A training step, linear beside softmax attention.")
 app.command(bench)
 
 
@@ -46,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)  # already printed
     except BrokenPipeError:  # the reader left, as `| head` does; nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
-    except (ValueError, FileNotFoundError) as error:  # StateError and BackendError are ValueErrors
+    except (ValueError, OSError, ImportError) as error:  # our own errors are ValueErrors; a full disk is an OSError
         if os.environ.get("LINNET_DEBUG"):
             raise
         print(f"linnet: {error}", file=sys.stderr)

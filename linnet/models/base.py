@@ -27,6 +27,7 @@ from .backbone import Backbone
 from .config import ModelConfig
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+READABLE = 0o644  # as any other file; some versions of safetensors write for the owner's eyes only
 M = TypeVar("M", bound="Model")
 
 
@@ -89,6 +90,7 @@ class Model(nn.Module):
         weights = self.state_dict() if state is None else state
         new = folder / (WEIGHTS + ".new")
         save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, new)
+        new.chmod(READABLE)
         os.replace(new, folder / WEIGHTS)
         new = folder / (CONFIG + ".new")
         new.write_text(json.dumps(self.config.to_dict(), indent=2) + "\n", encoding="utf-8")

@@ -33,11 +33,12 @@ _REBASED_150M = ModelConfig(
     d_model=768, n_layers=18, n_heads=12, key_dim=16, mixer=("gated_conv", "rebased"), mlp="swiglu", d_ff=1536,
     norm="rms", vocab_size=50_257, bias=False, mixer_options={"gated_conv": {"expand": 4}},
 )  # fmt: skip
-_CHAR = ModelConfig(d_model=128, n_layers=4, n_heads=4, positions="rotary")
+# A convolution before each linear attention finds the last few letters, which the attention alone learns slowly.
+_CHAR = ModelConfig(d_model=128, n_layers=4, n_heads=4, mixer=("conv", "elu"), positions="rotary")
 
 PRESETS: dict[str, ModelConfig] = {
     "char-small": _CHAR,
-    "char-6x256": _CHAR.but(d_model=256, n_layers=6, n_heads=8),
+    "char-6x256": _CHAR.but(d_model=256, n_layers=6, n_heads=8, mixer="elu"),
     "mnist": _IMAGE,
     "cifar10": _IMAGE.but(n_layers=16),
     "digits": _IMAGE.but(d_model=64, n_layers=3, n_heads=4, d_ff=None, vocab_size=17, head="categorical", dropout=0.0),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointError as CheckpointError
     from .config import TrainConfig as TrainConfig
     from .distributed import Team as Team
+    from .evaluation import evaluate as evaluate
     from .log import Event as Event
     from .log import read_log as read_log
     from .loop import Result as Result
@@ -32,6 +33,7 @@ _HOMES = {
     "Team": ".distributed",
     "TrainConfig": ".config",
     "TrainingDiverged": ".trouble",
+    "evaluate": ".evaluation",
     "fit": ".loop",
     "learning_rate": ".optim",
     "make_optimizer": ".optim",

@@ -24,6 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ..models.base import READABLE
+
 FORMAT, VERSION = "linnet-checkpoint", 1
 FOLDER, POINTER = "checkpoints", "latest"
 MODEL, CONFIG, OPTIMIZER, TRAINER = "model.safetensors", "config.json", "optimizer.safetensors", "trainer.json"
@@ -62,6 +64,7 @@ def save(
         temporary.mkdir(parents=True)
         write_model(temporary)
         save_file({name: x.detach().contiguous() for name, x in optimizer.items()}, temporary / OPTIMIZER)
+        (temporary / OPTIMIZER).chmod(READABLE)
         files = {path.name: _facts(path) for path in sorted(temporary.iterdir())}
         content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
         text = json.dumps(content | {"crc32": _own_crc32(content)}, indent=1)

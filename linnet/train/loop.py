@@ -25,7 +25,7 @@ from ..models import Model
 from .activations import recomputed
 from .config import TrainConfig
 from .distributed import Team
-from .evaluate import evaluate, readers
+from .evaluation import evaluate, readers
 from .keeper import Keeper
 from .log import OnEvent
 from .optim import learning_rate, make_optimizer, set_learning_rate

@@ -105,9 +105,22 @@ def test_a_loaded_library_shows_what_it_is(found: dict[str, Any]) -> None:
     assert "one thread" in shown(found | {"native": on | {"openmp": False}})
 
 
-def test_an_optional_package_that_is_missing_names_its_extra(found: dict[str, Any]) -> None:
-    text = shown(found | {"optional": {"matplotlib": {"version": None, "extra": "report"}}})
-    assert "pip install 'linnet[report]'" in text
+def test_optional_packages_are_those_installed(found: dict[str, Any]) -> None:
+    assert set(found["optional"]) == {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib"}
+    text = " ".join(shown(found).split())
+    for name, entry in found["optional"].items():
+        assert entry["version"] == doctor.installed(name)
+        assert f"{name} {entry['version'] or 'not installed'}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("matplotlib", "report"), ("tensorboard", "train"), ("soundfile", "audio"), ("pillow", "vision")],
+)
+def test_an_optional_package_that_is_missing_names_its_extra(found: dict[str, Any], name: str, extra: str) -> None:
+    assert found["optional"][name]["extra"] == extra
+    text = shown(found | {"optional": {name: {"version": None, "extra": extra}}})
+    assert f"pip install 'linnet[{extra}]'" in text
 
 
 def test_cpu_is_read_from_cpuinfo(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -67,3 +69,25 @@ def test_the_pool_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) 
     last = memory.empty(4 * MEGA)
     assert last.numel() == 4 * MEGA
     assert sum(map(len, memory._unused)) <= memory.KEEP
+
+
+def test_kept_memory_is_not_faulted_in_again() -> None:
+    """In a process of its own: the setting stays for the life of one."""
+    code = """
+import resource, torch
+from linnet.native import memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        pair = [torch.ones(10 << 20), torch.ones(10 << 20)]
+        del pair
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+before, kept = faults(), memory.keep_freed()
+torch.ones(20 << 20)
+faults()
+print(before, faults() if kept else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before > 100_000
+    assert after < before / 10

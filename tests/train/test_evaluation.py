@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linnet.train import Team
-from linnet.train.evaluate import evaluate
+from linnet.train.evaluation import evaluate
 from tests.train.toy import Letters, small_model
 
 

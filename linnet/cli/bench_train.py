@@ -1,0 +1,125 @@
+"""`linnet bench train`: a training step with linear attention beside the same step with softmax attention.
+
+The measuring is in linnet/bench/train.py; here are the options, the progress bar, the table and the JSON. torch is
+imported only once there is something to run, so that help and a refused option come at once.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from ..bench.train import QUICK, TrainSettings, race
+from . import doctor
+from .bench import SEVERAL, Numbers
+from .bench_show import mebibytes, new_table, print_table
+
+FORMAT = 1  # of the JSON document
+LESSON = """\
+Time a whole training step (forward, backward, AdamW) of a character model with
+6 layers, width 256 and 8 heads, on random characters, for each mixer.
+
+Every step has the same number of tokens. The mixers take turns in one process,
+with an sgemm in every round: the minimum of the rounds counts, the median
+stands beside it in brackets. Per cent is of the sgemm rate on the flops of the
+step; memory is what one step adds to the process at its worst moment.
+
+Two examples
+
+    linnet bench train --quick
+        half a minute: 256 and 1,024 tokens, 3 rounds
+
+    linnet bench train --json > train.json
+        lengths 256, 1,024 and 4,096 on 2 threads, for a program
+"""
+
+train = App(name="train", help_epilogue=LESSON, help_format="plaintext")
+
+
+@train.default
+def run_train(
+    *,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    lengths: Numbers = None,
+    mixers: Annotated[list[str] | None, SEVERAL] = None,
+    threads: int | None = None,
+    tokens: int | None = None,
+    rounds: int | None = None,
+) -> None:
+    """The options of `linnet bench train`.
+
+    Parameters
+    ----------
+    quick
+        Lengths 256 and 1,024 in 3 rounds; other options still count.
+    json
+        One JSON document on standard output, and nothing else there.
+    lengths
+        Tokens per sequence; 256 1024 4096 when not given.
+    mixers
+        elu, rebased, softmax; all of them when not given. Ratios need softmax.
+    threads
+        Number of threads; 2 when not given.
+    tokens
+        Tokens of a step; 4096 when not given.
+    rounds
+        Rounds of each length, at least 3; 7 when not given.
+    """
+    asked: dict[str, Any] = {"threads": threads, "tokens": tokens, "rounds": rounds}
+    asked |= {name: value and tuple(value) for name, value in (("lengths", lengths), ("mixers", mixers))}
+    given = {name: value for name, value in asked.items() if value is not None}
+    document = measure(TrainSettings(**{**(QUICK if quick else {}), **given}), Console(stderr=True))
+    if json:
+        print(json_format.dumps(document, indent=1))
+    else:
+        show(document, Console(width=None if sys.stdout.isatty() else 150))
+    if document["interrupted"]:
+        sys.exit(130)
+
+
+def measure(settings: TrainSettings, console: Console) -> dict[str, Any]:
+    """The whole document; what there is of it when interrupted."""
+    import torch
+
+    from ..native import library
+
+    about = {"machine": doctor.cpu(), "versions": doctor.versions(), "native": library.info()}
+    document: dict[str, Any] = {"format": FORMAT, **about, "rounds": settings.rounds, "rows": [], "interrupted": False}
+    before = torch.get_num_threads()
+    try:
+        with Progress(console=console, transient=True) as progress:
+            for length in progress.track(settings.lengths, description="training steps"):
+                document["rows"].append(race(settings, length))
+    except KeyboardInterrupt:
+        document["interrupted"] = True
+    finally:
+        torch.set_num_threads(before)
+    return document
+
+
+def show(document: dict[str, Any], console: Console) -> None:
+    machine, versions = document["machine"], document["versions"]
+    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
+    console.print(f"{about}; {document['rounds']} rounds, float32", highlight=False)
+    for row in document["rows"]:
+        title = f"{row['batch']} x {row['length']:,} tokens, threads {row['threads']}"
+        print_table(console, f"{title} (sgemm {row['sgemm']['gflops']:.0f} GF/s)", table(row))
+    if document["interrupted"]:
+        console.print("Interrupted: this is what was measured until then.", style="bold")
+
+
+def table(row: dict[str, Any]) -> Table:
+    found = new_table("mixer", "ms per step", "tokens/s", "faster than softmax", "% of sgemm", "MiB of a step")
+    for name, entry in row["mixers"].items():
+        ms = f"{entry['min_s'] * 1e3:.0f} ({entry['median_s'] * 1e3:.0f})"
+        ratio = f"{entry['ratio']:.2f} ({entry['ratio_median']:.2f})" if "ratio" in entry else "-"
+        speed, percent = f"{entry['tokens_per_s']:,.0f}", f"{entry['sgemm_percent']:.0f}"
+        found.add_row(name, ms, speed, ratio, percent, mebibytes(entry["extra_bytes"]))
+    return found

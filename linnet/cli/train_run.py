@@ -1,0 +1,163 @@
+"""One `linnet train` command, from its options to its last line: check, open the data, train, say what came out.
+
+Whatever is wrong is said before the first step, in the words of the command line, and a command that is refused leaves
+nothing behind. Under torchrun the first process opens the data, and so writes the token files that the others read.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+import torch
+
+from ..models import preset
+from ..train import Event, Team
+from ..train.checkpoint import names as checkpoints
+from ..train.jobs import NAMES, TASKS, Data, Job, check_same, open_data, read_job
+from ..train.jobs import run as train
+from .train_options import ModelOptions, Run, TextTraining
+from .train_show import Watcher
+
+OPTIONS = ("allow_binary", "missing", "resample")  # keywords that sentences of linnet.data name as the way out
+MakeJob = Callable[[Data], Job]
+
+
+def start(
+    kind: str,
+    settings: Mapping[str, Any],
+    name: str,
+    run: Run | None,
+    model: ModelOptions | None,
+    training: TextTraining,
+) -> None:
+    """A new run, or with --resume one more go at it; `name` is the preset unless the options say another."""
+    run = run or Run()
+    out = run.out or Path("runs") / kind
+    settings = _absolute(kind, settings)
+    changes = (model or ModelOptions()).changes()
+    config = preset(changes.pop("preset", name))
+    config.but(**(TASKS[kind] | changes))  # refuses what cannot be before the data are read
+
+    def job(data: Data) -> Job:
+        return Job(kind=kind, data=settings, model=config.but(**(data.fields | changes)), train=training.plain())
+
+    _check_folder(out)
+    begun = bool(checkpoints(out))
+    if begun and not run.resume:
+        raise ValueError(f"{out} holds a run; add --resume to continue it, or name another folder with --out")
+    if begun:
+        check_same(out, kind, settings)
+    _go(kind, settings, job, out, resume=run.resume, strategy=run.strategy, threads=run.threads)
+
+
+def go_on(folder: Path, checkpoint: str | None, steps: int | None, strategy: str, threads: int | None) -> None:
+    """The run in a folder, from its newest checkpoint or from one that is named."""
+    job = read_job(folder)
+    job = job if steps is None else replace(job, train=replace(job.train, steps=steps))
+    _go(job.kind, job.data, lambda _: job, folder, resume=checkpoint or True, strategy=strategy, threads=threads)
+
+
+def _go(
+    kind: str,
+    settings: Mapping[str, Any],
+    make_job: MakeJob,
+    out: Path,
+    *,
+    resume: bool | str,
+    strategy: str,
+    threads: int | None,
+) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}; accepted: 1 or more")
+    torch.set_num_threads(threads or torch.get_num_threads())
+    team = Team.from_env(strategy)
+    with ExitStack() as stack, _in_flags(out):
+        stack.callback(team.close)
+        undo = stack.enter_context(ExitStack())
+        if team.rank == 0:
+            undo.callback(_restore, out, _found(out))
+        data = _opened(team, lambda begun: open_data(kind, settings, out, begun=begun), begun=bool(checkpoints(out)))
+        job = make_job(data)
+        watcher = stack.enter_context(Watcher(job, data, out, quiet=team.rank > 0))
+
+        def on_event(event: Event) -> None:
+            if event.kind == "start":
+                undo.pop_all()  # from now on there is something to keep
+            watcher.on_event(event)
+
+        _, result = train(job, data, out, resume=resume, on_event=on_event, team=team)
+        watcher.finish(result)
+    if result.stopped:  # a script that goes on to the next command should not
+        sys.exit(128 + Signals[result.stopped] if result.stopped in Signals.__members__ else 1)
+
+
+def _opened(team: Team, read: Callable[[bool], Data], *, begun: bool) -> Data:
+    """The data, opened by the first process before the others; when it fails, all leave."""
+    data, failure = None, None
+    if team.rank == 0:
+        try:
+            data = read(begun)
+        except ValueError as error:
+            failure = error
+    note = team.tell({"failed": failure is not None})
+    if failure is not None:
+        raise failure
+    if note["failed"]:
+        sys.exit(2)  # the first process says why
+    return data or read(True)
+
+
+def _absolute(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A path that is there, or that lies in a zip that is, as an absolute one: a run can be resumed from anywhere."""
+    key = "tokenizer" if kind == "text" else "name"
+    name, path = settings[key], Path(settings[key])
+    there = path.exists() or any(parent.is_file() for parent in path.parents)
+    return {**settings, key: str(path.resolve()) if there and name not in NAMES[kind] else name}
+
+
+def _check_folder(out: Path) -> None:
+    there = next(path for path in (out, *out.parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"{there} is a file; accepted: a folder for the run, so name another one with --out")
+
+
+def _found(out: Path) -> tuple[set[Path], list[Path]]:
+    """What is there before a run: the entries of its folder, and the folders that are missing, innermost first."""
+    return set(out.iterdir()) if out.is_dir() else set(), [p for p in (out, *out.parents) if not p.exists()]
+
+
+def _restore(out: Path, found: tuple[set[Path], list[Path]]) -> None:
+    """Remove what has come since: only in the run's own folder, and folders around it only if they are empty."""
+    before, missing = found
+    for path in set(out.iterdir()) - before if out.is_dir() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for folder in missing:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def _in_flags(out: Path) -> Iterator[None]:
+    """A sentence that names a keyword of the library, such as resample=True, names the option instead: --resample."""
+    try:
+        yield
+    except ValueError as error:
+        text = re.sub(r"--resume (?=step-\d)", lambda _: f"linnet train resume {out} --checkpoint ", str(error))
+        for name, value in re.findall(r"\b([a-z_]+)=(True|'\w+')", text):
+            if name in OPTIONS:
+                flag = f"--{name.replace('_', '-')}" + ("" if value == "True" else f" {value[1:-1]}")
+                text = text.replace(f"{name}={value}", flag)
+        if text == str(error):
+            raise
+        raise ValueError(text) from error

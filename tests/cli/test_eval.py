@@ -1,0 +1,162 @@
+"""`linnet eval`: the numbers are those of the model on held-out data, beside baselines, in words and in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from linnet.cli import main
+from linnet.data.baselines import persistence
+from linnet.data.stream import StreamSource, generated_stream
+from linnet.models import Model
+from linnet.models.ctc import error_rate
+from linnet.train.evaluation import evaluate
+from linnet.train.jobs import open_data, read_job
+from tests.cli.command import TINY, linnet, refused, write_text
+
+CLOSE = 2e-5  # float32, relative
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of each kind, and one with a BPE tokenizer, in one folder."""
+    folder = tmp_path_factory.mktemp("runs")
+    book = str(write_text(folder / "book.txt"))
+    for name, args in {
+        "text": ("text", book, "--seq-len", "32"),
+        "bpe": ("text", book, "--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300"),
+        "image": ("image",),
+        "speech": ("speech",),
+        "stream": ("stream", "--context", "64", "--horizon", "2"),
+    }.items():
+        with pytest.raises(SystemExit) as left:
+            main.main(["train", *args, *TINY, "--save-every", "2", "--out", str(folder / name)])
+        assert not left.value.code
+    return folder
+
+
+def found(capsys: Capsys, *args: object) -> dict[str, Any]:
+    done = linnet(capsys, "eval", *args, "--json")
+    assert done.status == 0, done.err
+    return json.loads(done.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "split", "names"),
+    [
+        ("text", "valid", {"loss", "bits", "bits_per_byte"}),
+        ("image", "test", {"loss", "bits_per_dim"}),
+        ("speech", "test", {"loss", "per"}),
+        ("stream", "test", {"loss", "mse", "mae", "persistence", "ridge"}),
+    ],
+)
+def test_the_numbers_are_those_of_the_model(capsys: Capsys, runs: Path, kind: str, split: str, names: set[str]) -> None:
+    document = found(capsys, runs / kind, "--rows", "6", "--batch-size", "4")
+    assert set(document) == {"step", "split", "rows"} | names
+    assert (document["step"], document["split"], document["rows"]) == (4, split, 6)
+    job = read_job(runs / kind)
+    data = open_data(job.kind, job.data, runs / kind, begun=True)
+    source = data.valid if split == "valid" else data.test
+    assert source is not None
+    expected = evaluate(Model.from_pretrained(runs / kind), source, batch_size=6, rows=6)
+    for name in names & expected.keys():
+        assert document[name] == pytest.approx(expected[name], rel=CLOSE)
+    text = linnet(capsys, "eval", runs / kind, "--rows", "6").out
+    assert text.startswith(f"step 4, 6 examples of the {split} part: ")
+    assert f"{document['loss']:.4f}" in text
+
+
+def test_bits_of_a_byte_tokenizer_are_per_byte(capsys: Capsys, runs: Path) -> None:
+    document = found(capsys, runs / "text")
+    assert document["bits"] == document["bits_per_byte"] == pytest.approx(document["loss"] / math.log(2), rel=CLOSE)
+
+
+def test_bits_per_byte_of_a_bpe(capsys: Capsys, runs: Path) -> None:
+    """The nats of all held-out tokens, over the bytes of the text that they stand for."""
+    document = found(capsys, runs / "bpe")
+    job = read_job(runs / "bpe")
+    valid: Any = open_data(job.kind, job.data, runs / "bpe", begun=True).valid
+    targets = torch.cat([valid.batch([row])["targets"][0] for row in range(valid.length)])
+    ids = targets[targets >= 0].tolist()
+    text = valid.tokenizer.decode(ids)
+    assert (runs / "book.txt").read_text().endswith(text)
+    nats = document["loss"] * len(ids)
+    assert document["bits_per_byte"] == pytest.approx(nats / math.log(2) / len(text.encode()), rel=CLOSE)
+    assert document["bits_per_byte"] < 0.8 * document["bits"]
+    shown = linnet(capsys, "eval", runs / "bpe").out
+    assert f"{document['bits']:.4f} bits/token, {document['bits_per_byte']:.4f} bits/byte" in shown
+
+
+def test_streams_stand_beside_their_baselines(capsys: Capsys, runs: Path) -> None:
+    document = found(capsys, runs / "stream")
+    test = StreamSource(generated_stream(8192, 0), context=64, horizon=2, split="test")
+    assert document["persistence"]["mse"] == pytest.approx(persistence(test).mse, rel=CLOSE)
+    assert document["ridge"]["mse"] < document["persistence"]["mse"]
+    text = linnet(capsys, "eval", runs / "stream").out
+    assert f"persistence: {document['persistence']['mse']:.4f} MSE" in text
+    assert f"ridge: {document['ridge']['mse']:.4f} MSE" in text
+
+
+def test_speech_by_a_beam(capsys: Capsys, runs: Path) -> None:
+    """Over exactly the rows asked for, though they do not fill a batch."""
+    document = found(capsys, runs / "speech", "--rows", "5", "--batch-size", "3", "--beam", "4")
+    job = read_job(runs / "speech")
+    source: Any = open_data(job.kind, job.data, runs / "speech", begun=True).test
+    batch = source.batch(range(5))
+    model: Any = Model.from_pretrained(runs / "speech").eval()
+    heard = model.decode(batch["features"], batch["lengths"], 4)
+    wanted = [u.targets for u in source.utterances[:5]]
+    edits, symbols = error_rate(heard, [list(row) for row in wanted])
+    assert document["per_beam"] == pytest.approx(edits / symbols, rel=CLOSE)
+    text = linnet(capsys, "eval", runs / "speech", "--rows", "5", "--beam", "4").out
+    assert f"beam 4: {document['per_beam']:.4f} PER" in text
+
+
+def test_a_checkpoint_and_a_split_by_name(capsys: Capsys, runs: Path) -> None:
+    older = found(capsys, runs / "image", "--checkpoint", "step-00000002", "--split", "valid", "--rows", "4")
+    newest = found(capsys, runs / "image", "--split", "valid", "--rows", "4")
+    assert (older["step"], newest["step"], newest["split"]) == (2, 4, "valid")
+    assert older["loss"] != newest["loss"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [
+        ("text", ("--beam", "4"), "--beam is 4, but this is a run on text"),
+        ("speech", ("--beam", "-1"), "--beam is -1; accepted: 0 or more"),
+        ("text", ("--rows", "-1"), "--rows is -1"),
+        ("text", ("--batch-size", "0"), "--batch-size is 0; accepted: 1 or more"),
+        ("text", ("--checkpoint", "step-9"), "accepted: step-00000002, step-00000004"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(
+    capsys: Capsys, runs: Path, kind: str, options: tuple[str, ...], named: str
+) -> None:
+    assert named in refused(capsys, "eval", runs / kind, *options)
+
+
+def test_other_data_than_it_was_trained_on_are_refused(capsys: Capsys, tmp_path: Path) -> None:
+    """A text that has grown has its end elsewhere: what is held out now was trained on."""
+    book = write_text(tmp_path / "book.txt")
+    linnet(capsys, "train", "text", book, *TINY, "--seq-len", "32", "--out", tmp_path / "run")
+    write_text(book, 2400)
+    assert "are not those it was trained with" in refused(capsys, "eval", tmp_path / "run")
+    book.unlink()
+    assert "there is no file" in refused(capsys, "eval", tmp_path / "run")
+
+
+def test_a_run_without_a_checkpoint(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes((runs / "image" / "run.json").read_bytes())
+    assert "has no checkpoint yet" in refused(capsys, "eval", tmp_path)
+
+
+def test_help_says_something_of_every_option(capsys: Capsys) -> None:
+    text = linnet(capsys, "eval", "--help").out
+    for expected in ("--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "such as step-00000200"):
+        assert expected in text

@@ -1,0 +1,492 @@
+"""`linnet train`: every kind of data, resuming bit for bit, help without torch, one sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from linnet.cli.train import train as app
+from linnet.cli.train_options import ModelOptions, Run
+from linnet.cli.train_presets import ABOUT
+from linnet.cli.train_show import Watcher
+from linnet.models import PRESETS, Model, count_parameters, state_bytes
+from linnet.train import TrainConfig, checkpoint, read_log
+from tests.cli.command import (
+    SHAPE,
+    TINY,
+    last_of_each,
+    linnet,
+    refused,
+    write_csv,
+    write_npz,
+    write_pngs,
+    write_speech,
+    write_text,
+)
+
+Capsys = pytest.CaptureFixture[str]
+KINDS = ("text", "image", "speech", "stream")
+SMALL_TEXT = (*TINY, "--seq-len", "32")
+SMALL_STREAM = (*TINY, "--context", "16")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "book.txt")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go to runs/ of the folder one is in: not to that of whoever runs the tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LINNET_DEBUG", raising=False)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    found = load_file(out / (out / "latest").read_text().strip() / "model.safetensors")
+    return {name: x.clone() for name, x in found.items()}  # not the file's own memory, which a test may damage
+
+
+def same(a: Path, b: Path) -> bool:
+    """Weights, moments and log of two runs, bit for bit."""
+    first, second = (checkpoint.load(out) for out in (a, b))
+    assert first is not None
+    assert second is not None
+    logs = [[(x["kind"], x["step"], x["loss"]) for x in read_log(out / "log.jsonl")] for out in (a, b)]
+    pairs = ((first.model, second.model), (first.optimizer, second.optimizer))
+    equal = all(x.keys() == y.keys() and all(torch.equal(x[n], y[n]) for n in x) for x, y in pairs)
+    return equal and logs[0] == logs[1]
+
+
+# --- every kind of data
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "options"),
+    [
+        ("text", write_text, ("--seq-len", "32")),
+        ("text", write_text, ("--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300")),
+        ("image", lambda path: write_npz(path.with_suffix(".npz")), ()),
+        ("image", write_pngs, ("--preset", "digits")),
+        ("speech", write_speech, ("--stacked", "2", "--with-deltas")),
+        ("stream", write_csv, ("--context", "16", "--horizon", "2", "--targets", "load")),
+    ],
+)
+def test_own_data(tmp_path: Path, capsys: Capsys, kind: str, make: Callable[[Path], Path], options: Any) -> None:
+    data = make(tmp_path / "data").relative_to(tmp_path)
+    done = linnet(capsys, "train", kind, data, *TINY, *options, "--out", "runs/one")
+    assert (done.status, done.out) == (0, ""), done.err
+    assert "4 steps in" in done.err
+    assert "linnet eval runs/one" in done.err
+    told = json.loads(Path("runs/one/run.json").read_text())
+    assert told["kind"] == kind
+    assert told["model"]["d_model"] == 16
+    assert told["train"]["steps"] == 4
+    assert str(data.resolve()) in str(told["data"])  # absolute: resumed from anywhere
+    steps = [line["step"] for line in read_log(Path("runs/one/log.jsonl")) if line["kind"] == "step"]
+    assert steps == [1, 2, 3, 4]
+    assert Model.from_pretrained("runs/one").config.to_dict() == told["model"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_any_file_what_is_shipped_or_generated(capsys: Capsys, kind: str) -> None:
+    done = linnet(capsys, "train", kind, *TINY)
+    assert done.status == 0, done.err
+    assert (Path("runs") / kind / "latest").is_file()
+
+
+def test_several_mixers_and_options_reach_the_model(capsys: Capsys, book: Path) -> None:
+    options = ("--mixer", "conv", "rebased", "--key-dim", "4", "--mlp", "swiglu", "--norm", "rms", "--n-layers", "2")
+    linnet(capsys, "train", "text", book, *SMALL_TEXT, *options, "--betas", "0.8", "0.9", "--clip-each", "0.5")
+    told = json.loads(Path("runs/text/run.json").read_text())
+    found = {name: told["model"][name] for name in ("mixer", "key_dim", "mlp", "norm", "n_layers")}
+    assert found == {"mixer": ["conv", "rebased"], "key_dim": 4, "mlp": "swiglu", "norm": "rms", "n_layers": 2}
+    assert (told["train"]["betas"], told["train"]["clip_each"]) == ([0.8, 0.9], 0.5)
+
+
+def test_a_preset_of_another_task_becomes_one_of_this(capsys: Capsys, book: Path) -> None:
+    assert linnet(capsys, "train", "text", book, *SMALL_TEXT, "--preset", "speech-small").status == 0
+    told = json.loads(Path("runs/text/run.json").read_text())["model"]
+    assert (told["task"], told["causal"], told["vocab_size"]) == ("language", True, 256)
+
+
+def test_a_short_trial_needs_no_warmup_option(capsys: Capsys, book: Path) -> None:
+    assert (
+        linnet(capsys, "train", "text", book, *SHAPE, "--seq-len", "32", "--steps", "3", "--batch-size", "2").status
+        == 0
+    )
+    assert json.loads(Path("runs/text/run.json").read_text())["train"]["warmup"] == 0
+    assert "warmup is 9" in refused(
+        capsys, "train", "text", book, *SHAPE, "--steps", "3", "--warmup", "9", "--out", "b"
+    )
+
+
+# --- going on
+
+
+@pytest.mark.parametrize("how", ["resume", "--resume"])
+def test_a_run_that_was_ended_goes_on_bit_for_bit(capsys: Capsys, book: Path, how: str) -> None:
+    command = ("train", "text", book, *SMALL_TEXT, "--dropout", "0.1", "--eval-every", "4")
+    assert linnet(capsys, *command, "--steps", "8", "--out", "whole").status == 0
+    assert linnet(capsys, *command, "--steps", "4", "--out", "parts").status == 0
+    assert not same(Path("whole"), Path("parts"))
+    again = ("train", "resume", "parts") if how == "resume" else (*command, "--out", "parts", "--resume")
+    done = linnet(capsys, *again, "--steps", "8")
+    assert done.status == 0, done.err
+    assert "from step-00000004" in done.err
+    assert same(Path("whole"), Path("parts"))
+    assert json.loads(Path("parts/run.json").read_text())["train"]["steps"] == 8
+
+
+def test_resume_starts_a_run_that_is_not_there_yet(capsys: Capsys, book: Path) -> None:
+    assert linnet(capsys, "train", "text", book, *SMALL_TEXT, "--resume").status == 0
+    done = linnet(capsys, "train", "text", book, *SMALL_TEXT, "--resume")
+    assert done.status == 0
+    assert "from step-00000004" in done.err
+
+
+def test_a_checkpoint_by_name(capsys: Capsys, book: Path) -> None:
+    linnet(capsys, "train", "text", book, *SMALL_TEXT, "--save-every", "2", "--out", "a")
+    done = linnet(capsys, "train", "resume", "a", "--checkpoint", "step-00000002")
+    assert done.status == 0
+    assert "from step-00000002" in done.err
+    assert "step-00000009" in refused(capsys, "train", "resume", "a", "--checkpoint", "step-00000009")
+
+
+def test_the_tokenizer_is_that_of_the_run(capsys: Capsys, book: Path) -> None:
+    bpe = ("--tokenizer", "bpe", "--vocab-size", "300", "--seq-len", "16")
+    assert linnet(capsys, "train", "text", book, *TINY, *bpe, "--out", "a").status == 0
+    kept = Path("a/tokenizer.json").read_bytes()
+    assert linnet(capsys, "train", "resume", "a", "--steps", "5").status == 0
+    assert linnet(capsys, "train", "text", book, *TINY, "--tokenizer", "a/tokenizer.json", "--out", "b").status == 0
+    assert Path("a/tokenizer.json").read_bytes() == Path("b/tokenizer.json").read_bytes() == kept
+    # one that is in the folder before there is a run is not the run's
+    Path("c").mkdir()
+    shutil.copy("a/tokenizer.json", "c/tokenizer.json")
+    assert linnet(capsys, "train", "text", book, *SMALL_TEXT, "--out", "c").status == 0
+    assert json.loads(Path("c/run.json").read_text())["model"]["vocab_size"] == 256
+
+
+def test_a_run_is_not_overwritten(capsys: Capsys, book: Path) -> None:
+    linnet(capsys, "train", "text", book, *SMALL_TEXT)
+    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    assert "--resume" in refused(capsys, "train", "text", book, *SMALL_TEXT)
+    changes = [
+        (("--lr", "0.1"), "lr is 0.1"),
+        (("--mixer", "rebased"), "mixer"),
+        (("--seq-len", "16"), "seq_len is 16"),
+    ]
+    changes += [(("--tokenizer", "bpe"), "tokenizer is 'bpe' but was 'byte'")]
+    for change, named in changes:
+        assert named in refused(capsys, "train", "text", book, *SMALL_TEXT, *change, "--resume")[-400:]
+    assert "kind is 'image' but was 'text'" in refused(
+        capsys, "train", "image", *TINY, "--out", "runs/text", "--resume"
+    )
+    write_text(Path("other.txt"), 1300)
+    assert "fingerprint" in refused(capsys, "train", "text", "other.txt", *SMALL_TEXT, "--resume")
+    assert before == {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(capsys: Capsys, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Watcher.on_event
+
+    def interrupt(self: Watcher, event: Any) -> None:
+        seen(self, event)
+        if (event.kind, event.step) == ("step", 2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    command = ("train", "text", book, *SMALL_TEXT)
+    linnet(capsys, *command, "--out", "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Watcher, "on_event", interrupt)
+        done = linnet(capsys, *command, "--out", "parts")
+    assert done.status == 130
+    assert "stopped by SIGINT after step 3, and saved; go on with: linnet train resume parts" in done.err
+    assert linnet(capsys, "train", "resume", "parts").status == 0
+    assert same(Path("whole"), Path("parts"))
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--mixer", "rebasd"), r"unknown mixer 'rebasd'; did you mean 'rebased'\?"),
+        (("--preset", "char-smal"), r"unknown preset 'char-smal'; did you mean 'char-small'\?"),
+        (("--positions", "rotari"), r"unknown positions 'rotari'; did you mean 'rotary'\?"),
+        (("--d-model", "30", "--n-heads", "4"), r"d_model \(30\) must be a multiple of n_heads \(4\)"),
+        (("--steps", "0"), "steps is 0; accepted: a whole number >= 1"),
+        (("--batch-size", "6", "--accumulate", "4"), r"accumulate is 4; accepted: a divisor of batch_size \(6\)"),
+        (("--lr", "inf"), "lr is inf"),
+        (("--threads", "0"), "threads is 0"),
+        (("--tokenizer", "bpee"), r"unknown tokenizer.* 'bpee'; did you mean 'bpe'\?"),
+        (("--seq-len", "100000"), "too few for seq_len = 100000"),
+        (("--tokenizer", "bpe", "--vocab-size", "5"), "vocab_size is 5"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(capsys: Capsys, book: Path, options: tuple[str, ...], named: str) -> None:
+    assert re.search(named, refused(capsys, "train", "text", book, *SMALL_TEXT, *options))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (None, "there is no file"),
+        (b"", "is empty"),
+        (bytes(range(256)) * 20, "--allow-binary"),
+        (b"\x1f\x8b\x08\x00damaged", "damaged gzip"),
+    ],
+)
+def test_a_bad_text_leaves_nothing_behind(capsys: Capsys, content: bytes | None, named: str) -> None:
+    if content is not None:
+        Path("text.txt").write_bytes(content)
+    before = sorted(Path().rglob("*"))
+    sentence = refused(capsys, "train", "text", "text.txt", *SMALL_TEXT)
+    assert named in sentence
+    assert "text.txt" in sentence
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_binary_is_read_when_asked_for(capsys: Capsys) -> None:
+    Path("data.bin").write_bytes(bytes(range(256)) * 20)
+    assert linnet(capsys, "train", "text", "data.bin", *SMALL_TEXT, "--allow-binary").status == 0
+
+
+def test_a_refused_command_leaves_a_folder_as_it_was(capsys: Capsys, book: Path) -> None:
+    Path("mine").mkdir()
+    Path("mine/note.txt").write_text("keep")
+    bad = ("--tokenizer", "bpe", "--vocab-size", "300", "--seq-len", "100000")
+    refused(capsys, "train", "text", book, *TINY, *bad, "--out", "mine")
+    assert [path.name for path in Path("mine").rglob("*")] == ["note.txt"]
+    refused(capsys, "train", "text", book, *TINY, *bad, "--out", "mine/deep/er")
+    assert [path.name for path in Path("mine").rglob("*")] == ["note.txt"]
+
+
+@pytest.mark.parametrize("out", ["note.txt", "note.txt/run"])
+def test_out_that_is_a_file(capsys: Capsys, book: Path, out: str) -> None:
+    Path("note.txt").write_text("keep")
+    assert "note.txt is a file" in refused(capsys, "train", "text", book, *SMALL_TEXT, "--out", out)
+    assert Path("note.txt").read_text() == "keep"
+
+
+def test_a_folder_is_no_text(capsys: Capsys, tmp_path: Path) -> None:
+    assert "is a folder" in refused(capsys, "train", "text", tmp_path, *SMALL_TEXT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "named"),
+    [
+        ("image", "digitz", "did you mean 'digits'"),
+        ("speech", "an5", "did you mean 'an4'"),
+        ("stream", "etth2", "did you mean 'etth1'"),
+        ("stream", "none.csv", "no such file"),
+    ],
+)
+def test_an_unknown_set_suggests_the_nearest(capsys: Capsys, kind: str, name: str, named: str) -> None:
+    assert named in refused(capsys, "train", kind, name, *TINY)
+    assert not Path("runs").exists()
+
+
+def test_a_recording_at_another_rate(capsys: Capsys) -> None:
+    write_speech(Path("wavs"), odd_rate=11025)
+    sentence = refused(capsys, "train", "speech", "wavs", *TINY)
+    assert re.search(r"take10.wav is at 11025 Hz, 8000 Hz is wanted; .*--resample", sentence)
+    assert not Path("runs").exists()
+    assert linnet(capsys, "train", "speech", "wavs", *TINY, "--resample").status == 0
+
+
+def test_options_that_a_set_of_speech_does_not_have(capsys: Capsys) -> None:
+    assert "--stacked" in refused(capsys, "train", "speech", "generated", "--stacked", "2", *TINY)
+    write_speech(Path("wavs"))
+    sentence = refused(capsys, "train", "speech", "wavs", "--targets", "phones", *TINY)
+    assert "--targets is no option of wavs speech; accepted: --stacked, --with-deltas, --resample" in sentence
+
+
+@pytest.mark.parametrize("way", ["forward", "drop"])
+def test_missing_values(capsys: Capsys, way: str) -> None:
+    write_csv(Path("load.csv"), gap=True)
+    sentence = refused(capsys, "train", "stream", "load.csv", *SMALL_STREAM)
+    assert "data row 18, column 'wind'" in sentence
+    assert f"--missing {way}" in sentence
+    assert not Path("runs").exists()
+    assert linnet(capsys, "train", "stream", "load.csv", *SMALL_STREAM, "--missing", way).status == 0
+
+
+def test_a_column_that_is_not_there(capsys: Capsys) -> None:
+    write_csv(Path("load.csv"))
+    assert "did you mean 'wind'" in refused(capsys, "train", "stream", "load.csv", *SMALL_STREAM, "--targets", "wnd")
+
+
+@pytest.mark.parametrize(("option", "named"), [("--d-modl", "--d-model"), ("--stepz", "--steps")])
+def test_an_unknown_option_suggests_the_nearest(capsys: Capsys, option: str, named: str) -> None:
+    done = linnet(capsys, "train", "text", option, "3")
+    assert (done.status, done.out) == (2, "")
+    assert f"Did you mean {named}?" in done.err
+
+
+def damage_half(folder: Path) -> str:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return "model.safetensors has"
+
+
+def damage_shape(folder: Path) -> str:
+    """A tensor of another shape in a checkpoint that is otherwise as it should be, sums included."""
+    found = checkpoint.read(folder)
+    found.model["embed.weight"] = found.model["embed.weight"][:-1].contiguous()
+
+    def write(to: Path) -> None:
+        save_file(found.model, to / "model.safetensors")
+        (to / "config.json").write_text(json.dumps(found.config))
+
+    checkpoint.save(folder.parent.parent, found.trainer, write, found.optimizer)
+    return "'embed.weight' has shape [255, 16]"
+
+
+@pytest.mark.parametrize("damage", [damage_half, damage_shape])
+@pytest.mark.parametrize("command", [("train", "resume", "a"), ("eval", "a")])
+def test_a_damaged_checkpoint(
+    capsys: Capsys, book: Path, damage: Callable[[Path], str], command: tuple[str, ...]
+) -> None:
+    linnet(capsys, "train", "text", book, *SMALL_TEXT, "--save-every", "2", "--out", "a")
+    good = weights(Path("a"))
+    named = damage(Path("a/checkpoints/step-00000004"))
+    before = {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file()}
+    sentence = refused(capsys, *command)
+    assert named in sentence
+    assert before == {path: path.read_bytes() for path in Path("a").rglob("*") if path.is_file()}
+    if damage is damage_half:  # the way out is a command that works
+        way = re.search(r"linnet (train resume a --checkpoint \S+)|(--checkpoint \S+)", sentence)
+        assert way is not None, sentence
+        assert linnet(capsys, *(way[1].split() if way[1] else [*command, *way[2].split()])).status == 0
+        if command[0] == "train":
+            assert all(torch.equal(x, good[name]) for name, x in weights(Path("a")).items())
+
+
+def test_a_folder_without_a_run(capsys: Capsys, tmp_path: Path) -> None:
+    for command in (("train", "resume"), ("eval",)):
+        assert "run.json does not exist" in refused(capsys, *command, tmp_path)
+    Path("run.json").write_text('{"kind": "text"')
+    assert "run.json is damaged" in refused(capsys, "train", "resume", tmp_path)
+
+
+def test_a_run_that_diverges_keeps_the_last_good_checkpoint(capsys: Capsys, book: Path) -> None:
+    options = ("--lr", "1e6", "--save-every", "1", "--steps", "20")
+    done = linnet(capsys, "train", "text", book, *SMALL_TEXT, *options)
+    assert (done.status, done.out) == (2, "")
+    sentence = done.err.splitlines()[-1]
+    assert re.match(r"linnet: .* at step \d+, and it began in layer 'backbone\.", sentence), sentence
+    kept = re.search(r"the last good checkpoint is (step-\d+)", sentence)
+    assert kept is not None, sentence
+    assert Path("runs/text/latest").read_text().strip() == f"checkpoints/{kept[1]}"
+    assert all(bool(x.isfinite().all()) for x in weights(Path("runs/text")).values())
+
+
+# --- help and presets
+
+
+def test_the_commands_are_read_without_torch() -> None:
+    code = (
+        "import sys, linnet.cli.train\nfrom linnet.cli.main import main\n"
+        "for args in (['train', 'text', '--help'], ['train', 'stream', '--help'], ['train', 'text', '--stepz', '1']):\n"
+        "    try: main(args)\n"
+        "    except SystemExit: pass\n"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "resume", "presets"])
+def test_help_says_something_of_every_option(capsys: Capsys, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    done = linnet(capsys, "train", kind, "--help")
+    assert done.status == 0
+    arguments = app[kind].assemble_argument_collection(parse_docstring=True)
+    leaves = [a for a in arguments if not a.children]
+    names = (
+        {field.name for part in (TrainConfig, ModelOptions, Run) for field in fields(part)} if kind in KINDS else set()
+    )
+    assert {f"--{name.replace('_', '-')}" for name in names} <= {name for a in leaves for name in a.names}
+    for argument in leaves:
+        text = argument.parameter.help
+        assert text, f"{argument.name} has no help"
+        assert argument.name in done.out
+        assert text.split()[0] in done.out
+
+
+def test_presets_are_listed_with_their_size(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(ABOUT) == set(PRESETS)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = linnet(capsys, "train", "presets").out
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    for name, config in PRESETS.items():
+        assert f"{count_parameters(config):,}" in rows[name]
+        assert not config.causal or f"{state_bytes(config, 1000):,}" in rows[name]
+        assert ABOUT[name] in rows[name]
+    listed = json.loads(linnet(capsys, "train", "presets", "--json").out)
+    assert {name: row["config"] for name, row in listed.items()} == {n: c.to_dict() for n, c in PRESETS.items()}
+
+
+def test_a_preset_is_shown_whole(capsys: Capsys) -> None:
+    assert json.loads(linnet(capsys, "train", "presets", "mnist").out) == PRESETS["mnist"].to_dict()
+    assert "did you mean 'mnist'" in refused(capsys, "train", "presets", "minst")
+
+
+# --- real processes
+
+
+@pytest.mark.slow
+def test_a_real_process_interrupted_and_resumed(tmp_path: Path, book: Path, capsys: Capsys) -> None:
+    command = ("train", "text", str(book), *SMALL_TEXT, "--steps", "100000", "--log-every", "1")
+    launch = [sys.executable, "-m", "linnet", *last_of_each([*command, "--out", "run"])]
+    log = tmp_path / "run" / "log.jsonl"
+    with subprocess.Popen(launch, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not (log.exists() and log.stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with: linnet train resume run" in err
+    done = int(Path("run/latest").read_text().strip()[-8:])
+    assert linnet(capsys, "train", "resume", "run", "--steps", done + 2).status == 0
+    assert linnet(capsys, *command, "--steps", done + 2, "--out", "whole").status == 0
+    first, second = weights(Path("run")), weights(Path("whole"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_two_processes_share_one_refusal_and_one_run(tmp_path: Path, book: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "linnet"]
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = last_of_each(["train", "text", str(book), *SMALL_TEXT, *options])
+        return subprocess.run(
+            [*launch, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        )
+
+    done = run("--seq-len", "100000")
+    assert done.returncode != 0
+    assert done.stderr.count("linnet: ") == 1, done.stderr
+    assert not (tmp_path / "runs").exists()
+    done = run("--tokenizer", "bpe", "--vocab-size", "300")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("4 steps in") == 1
+    assert json.loads((tmp_path / "runs/text/run.json").read_text())["model"]["vocab_size"] == 300
