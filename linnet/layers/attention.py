@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from ..feature_maps import FeatureMap, build
 from ..ops.linear_attention import linear_attention, linear_attention_step
 from ..ops.linear_attention import state_bytes as linear_bytes
+from ..ops.projection import project
 from ..ops.sliding_window import empty_state, sliding_window_attention, sliding_window_attention_step
 from ..ops.sliding_window import state_bytes as window_bytes
 from ..ops.softmax import softmax_attention, softmax_attention_step
 from ..ops.softmax import state_bytes as softmax_bytes
 from ..ops.state import AnyState, KVState, State, WindowState
 from .mixer import Mixer
-from .positions import BASE, Rotation, rotate, rotation
+from .positions import BASE, Rotation, rotation
 
 
 class Attention(Mixer):
@@ -92,15 +93,18 @@ class Attention(Mixer):
 
     def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
-        q, k, v = self.qkv(x).split(self.widths, dim=-1)
-        q, k, v = (y.unflatten(-1, (-1, n)) for y, n in ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim)))
-        if not self.rotary:
-            return q, k, v
+        turn = self._turn(x, positions) if self.rotary else None
+        q, k, v = project(x, self.qkv.weight, self.qkv.bias, self.widths, turn)
+        heads = ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim))
+        q, k, v = (y.unflatten(-1, (-1, width)) for y, width in heads)
+        return q, k, v
+
+    def _turn(self, x: Tensor, positions: Tensor | Rotation | None) -> Rotation:
+        if isinstance(positions, Rotation):
+            return positions
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device) if x.ndim == 3 else x.new_zeros(x.shape[0])
-        if not isinstance(positions, Rotation):
-            positions = rotation(positions, self.key_dim, q.dtype, self.rotary_base)
-        return rotate(q, positions), rotate(k, positions), v
+        return rotation(positions, self.key_dim, x.dtype, self.rotary_base)
 
     def shared(self, x: Tensor) -> Tensor:
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""

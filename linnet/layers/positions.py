@@ -4,7 +4,7 @@
     rotary       (x1, x2) -> (x1 cos - x2 sin, x1 sin + x2 cos)         Su et al. 2021, arXiv:2104.09864
 
 Positions count real tokens from the start of the sequence and travel with the state, so every form, split and padding
-of a sequence sees the same ones. Rotary turns q and k before the feature map, one token at a time: exact in every form.
+of a sequence sees the same ones. Rotary turns q and k before the feature map (ops/projection.py), one token at a time.
 The score then depends on t - s alone where the kernel is a function of q . k (Taylor, polynomial, softmax).
 """
 
@@ -35,13 +35,6 @@ def rotation(positions: Tensor, width: int, dtype: torch.dtype, base: float = BA
     """The turns of positions [B,T], [T] or [B], for heads of an even `width` D."""
     turn = angles(positions, width, base).unsqueeze(-2)
     return Rotation(turn.cos().to(dtype), turn.sin().to(dtype))
-
-
-def rotate(x: Tensor, turn: Rotation) -> Tensor:
-    """x [B,T,H,D], or one token [B,H,D], turned by its position; the dtype of x is kept."""
-    first, second = x.chunk(2, dim=-1)  # pairs (i, i + D/2)
-    cos, sin = turn
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
 class LearnedPositions(nn.Module):

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import linear
 
+from ..ops.cross_entropy import linear_cross_entropy
 from .backbone import Backbone
 from .base import Model
 from .config import ModelConfig
@@ -55,12 +56,11 @@ class LanguageModel(Model):
         return linear(h, self.out_weight), state
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        logits, _ = self(batch["tokens"], output_state=False)
-        targets = batch["targets"]
+        tokens, targets = batch["tokens"], batch["targets"]
+        check_tokens(tokens, self.config.vocab_size)
         check_tokens(targets, self.config.vocab_size, ignore=IGNORE)
-        wide = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
-        total = cross_entropy(wide, targets.flatten(), ignore_index=IGNORE, reduction="sum")
-        return total, (targets != IGNORE).sum()
+        h, _ = self.backbone(self.embed(tokens), output_state=False)
+        return linear_cross_entropy(h, self.out_weight, None, targets, IGNORE)
 
     @property
     def out_weight(self) -> Tensor:  # [N,E]

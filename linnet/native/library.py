@@ -13,8 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ABI = 1
+ABI = 2
 CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
+ROWS = struct.Struct("10q9qd")  # linnet_rows: pointers, sizes and switches, eps
 STATUS = {
     1: "an argument out of range",
     2: "no memory for its scratch space",
@@ -36,12 +37,13 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         abi, size = int(lib.linnet_abi_version()), int(lib.linnet_call_size())
     except (OSError, AttributeError) as error:
         return None, f"{path.name} cannot be loaded ({error}): run `pip install -e .` again"
-    if abi != ABI or size != CALL.size:
+    if abi != ABI or size != CALL.size or int(lib.linnet_rows_size()) != ROWS.size:
         return None, f"{path.name} has ABI {abi} and this package wants {ABI}: run `pip install -e .` again"
     lib.linnet_isa.restype = lib.linnet_isas.restype = ctypes.c_char_p
     lib.linnet_use_isa.argtypes = [ctypes.c_char_p]
     for name in ("linnet_forward", "linnet_backward", "linnet_step"):
         getattr(lib, name).argtypes = [ctypes.c_char_p]
+    lib.linnet_run_rows.argtypes = [ctypes.c_char_p, ctypes.c_int64]
     return lib, None
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 SMALLEST = 128 << 10
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL_PAGE, LARGE_PAGE = 64 << 10, 2 << 20
 KEEP = max(64 << 20, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16) if hasattr(os, "sysconf") else 0
 
@@ -57,3 +58,15 @@ def _take(size: int) -> mmap.mmap:
     if page == LARGE_PAGE:
         block.madvise(mmap.MADV_HUGEPAGE)
     return block
+
+
+def keep_freed() -> bool:
+    """From now on malloc keeps what torch frees for the next tensor, instead of a map and its page faults for each.
+
+    For programs that make the same tensors over and over, such as a training loop; the process keeps the most memory it
+    ever had. glibc only; False elsewhere.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is None:
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, 1 << 30) and mallopt(M_TRIM_THRESHOLD, 2**31 - 1))

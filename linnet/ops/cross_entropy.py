@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import memory, nn
-from .eager import BLOCK, gradients, native, rows, wants_graph
+from .eager import BLOCK, gradients, native, readable, rows, wants_graph
 
 SCORES = 1 << 20  # numbers in a block of scores: 4 MiB
 
@@ -26,13 +26,14 @@ def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """(sum of nats over the targets that are not `ignore_index`, how many they are); float32 unless given float64."""
-    flat = targets.reshape(-1)
+    flat = targets.reshape(-1).long()
     counted = flat != ignore_index
     count = counted.sum()
-    if not native(h, weight, bias) or not targets.is_cpu:
-        return _plain(h, weight, bias, targets=flat, ignore_index=ignore_index), count
     at = torch.where(counted, flat, -1)
-    _check(at, weight.shape[0], ignore_index)
+    if readable(targets):
+        _check(at, weight.shape[0], ignore_index)
+    if not native(h, weight, bias) or not readable(targets):
+        return _plain(h, weight, bias, targets=flat, ignore_index=ignore_index), count
     if wants_graph(h, weight, bias):
         return _LinearCrossEntropy.apply(h, weight, bias, at, flat, ignore_index), count
     return _forward(rows(h), weight, bias, at, None, None, None), count
@@ -45,9 +46,7 @@ def _check(at: Tensor, vocabulary: int, ignore_index: int) -> None:
         raise ValueError(f"targets has {wrong}; accepted: 0 to {vocabulary - 1}, or {ignore_index} for no loss")
 
 
-def _plain(
-    h: Tensor, weight: Tensor, bias: Tensor | None, *, targets: Tensor, ignore_index: int
-) -> Tensor:
+def _plain(h: Tensor, weight: Tensor, bias: Tensor | None, *, targets: Tensor, ignore_index: int) -> Tensor:
     scores = F.linear(h, weight, bias).flatten(0, -2)
     scores = scores if scores.dtype == torch.float64 else scores.float()
     return F.cross_entropy(scores, targets, ignore_index=ignore_index, reduction="sum")
@@ -92,7 +91,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         h, weight, bias, targets, dh, dweight, dbias = ctx.saved_tensors
         if torch.is_grad_enabled():
             again = partial(_plain, targets=targets, ignore_index=ctx.ignore)

@@ -22,13 +22,18 @@ SMALLEST = 4096  # numbers: below this a call into the library costs more than i
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+def readable(*tensors: Tensor | None) -> bool:
+    """True when these are numbers in this machine's memory, not names in a graph that is being recorded."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return all(t is None or (type(t) in _PLAIN and t.is_cpu) for t in tensors)
+
+
 def native(*tensors: Tensor | None) -> bool:
     """True when all of these may be handed to a kernel."""
-    if torch.compiler.is_compiling() or library() is None or forward_ad._current_level >= 0:
+    if not readable(*tensors) or library() is None or forward_ad._current_level >= 0:
         return False
-    if torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"):
-        return False
-    return all(t is None or (type(t) in _PLAIN and t.dtype == torch.float32 and t.is_cpu) for t in tensors)
+    return not torch.is_autocast_enabled("cpu") and all(t is None or t.dtype == torch.float32 for t in tensors)
 
 
 def wants_graph(*tensors: Tensor | None) -> bool:
@@ -40,8 +45,9 @@ def gradients(plain: Callable[..., Any], inputs: tuple[Tensor | None, ...], grad
     wanted = [t for t in inputs if t is not None and t.requires_grad]
     outs = plain(*inputs)
     outs = (outs,) if isinstance(outs, Tensor) else outs
-    pairs = [(out, g) for out, g in zip(outs, grads, strict=True) if g is not None and out.requires_grad]
-    found = iter(torch.autograd.grad(*zip(*pairs, strict=True), inputs=wanted, create_graph=True, allow_unused=True))
+    used = [(out, g) for out, g in zip(outs, grads, strict=True) if g is not None and out.requires_grad]
+    results, given = [out for out, _ in used], [g for _, g in used]
+    found = iter(torch.autograd.grad(results, wanted, given, create_graph=True, allow_unused=True))
     return [next(found) if t is not None and t.requires_grad else None for t in inputs]
 
 

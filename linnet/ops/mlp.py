@@ -75,7 +75,7 @@ class _MLP(torch.autograd.Function):
         return out.view(*x.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         *given, hidden = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *gradients(partial(_plain, kind=ctx.kind), tuple(given), (g,)), None

@@ -52,7 +52,7 @@ class _Norm(torch.autograd.Function):
         return out.view(x.shape)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         x, weight, bias, stat = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *gradients(partial(_plain, eps=ctx.eps, rms=ctx.rms), (x, weight, bias), (g,)), None, None

@@ -88,7 +88,7 @@ class _Project(torch.autograd.Function):
         return _split(_forward(x, weight, bias, widths, table), widths)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, weight, bias, *table = ctx.saved_tensors
         table = tuple(table) or None
         if torch.is_grad_enabled():

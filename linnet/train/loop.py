@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..data.order import rows as rows_of_step
 from ..models import Model
+from ..native.memory import keep_freed
 from .activations import recomputed
 from .config import TrainConfig
 from .distributed import Team
@@ -61,7 +62,7 @@ def fit(
     on_event: OnEvent | None = None,
     team: Team | None = None,
 ) -> Result:
-    """Train the model in place.
+    """Train the model in place. Memory that tensors leave stays with the process, where malloc is glibc's.
 
     Args:
         model: anything that keeps the contract of `linnet.models.Model`.
@@ -78,6 +79,7 @@ def fit(
     """
     team = Team.alone() if team is None else team
     _check(train, valid, config, team, meta)
+    keep_freed()  # every step makes the same tensors: their pages are worth keeping
     training = model.training
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))  # the caller's generator is left as it was

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from linnet.layers.positions import LearnedPositions, SinusoidalPositions, rotate, rotation
+from linnet.layers.positions import LearnedPositions, SinusoidalPositions, rotation
+from linnet.ops.projection import turn
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -26,7 +27,9 @@ def test_an_odd_width_is_cut() -> None:
 
 
 def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    return rotate(x, rotation(positions, x.shape[-1], x.dtype))
+    """x [B,T,H,D] with the heads of all tokens turned."""
+    cos, sin = (t.flatten(0, -2) for t in rotation(positions, x.shape[-1], x.dtype))
+    return turn(x.flatten(2), (cos, sin)).view(x.shape)
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:

@@ -64,6 +64,8 @@ EXPORT int linnet_abi_version(void) { return LINNET_ABI; }
 
 EXPORT int linnet_call_size(void) { return (int)sizeof(linnet_call); }
 
+EXPORT int linnet_rows_size(void) { return (int)sizeof(linnet_rows); }
+
 EXPORT const char *linnet_isa(void) { return table()->isa; }
 
 // Comma-separated names of the instruction sets that could run here, widest first.
@@ -116,4 +118,21 @@ EXPORT int linnet_step(const linnet_call *c) {
   if (status) return status;
   if (c->Tq != 1 || c->Tk != 1 || c->cu || c->mask || !c->s_out || !c->z_out) return LINNET_BAD_ARGUMENT;
   return table()->step(c);
+}
+
+static int check_rows(int64_t function, const linnet_rows *c) {
+  if (function < 0 || function >= LINNET_ROW_FUNCTIONS) return LINNET_BAD_ARGUMENT;
+  if (c->rows < 0 || c->cols < 1 || c->threads < 1 || c->kind < 0 || c->kind > 2) return LINNET_BAD_ARGUMENT;
+  if (function == LINNET_ROTATE && c->weight && (c->width < 2 || c->width % 2 || c->cols % c->width || c->period < 1))
+    return LINNET_BAD_ARGUMENT;
+  if (function == LINNET_CROSS_ENTROPY)
+    for (int64_t r = 0; r < c->rows; ++r)
+      if (c->index[r] >= c->cols) return LINNET_BAD_ARGUMENT;
+  return LINNET_OK;
+}
+
+EXPORT int linnet_run_rows(const linnet_rows *c, int64_t function) {
+  const int status = check_rows(function, c);
+  if (status || c->rows == 0) return status;
+  return table()->rows[function](c);
 }

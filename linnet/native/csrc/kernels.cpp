@@ -2,13 +2,14 @@
 //
 // Tasks are (sequence, heads, value columns) in the forward and (sequence, heads, sweep) in the backward. Each sums in
 // an order of its own that does not depend on the number of threads, so neither does the result.
-#include "backward.h"
-#include "forward.h"
-#include "step.h"
-
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+
+#include "backward.h"
+#include "forward.h"
+#include "nn.h"
+#include "step.h"
 
 namespace {
 
@@ -140,4 +141,9 @@ int step(const linnet_call *c) {
 #define TEXT(x) TEXT_(x)
 
 extern "C" const linnet_table JOIN(linnet_table_, LINNET_ISA);
-const linnet_table JOIN(linnet_table_, LINNET_ISA) = {TEXT(LINNET_ISA), forward, backward, step};
+const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
+    TEXT(LINNET_ISA),
+    forward,
+    backward,
+    step,
+    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums}};

@@ -6,7 +6,7 @@
 #pragma once
 #include <stdint.h>
 
-#define LINNET_ABI 1
+#define LINNET_ABI 2
 
 typedef struct {
   // forward: outputs, then inputs
@@ -30,7 +30,36 @@ typedef struct {
   double scale, eps, c0, c1, c2;
 } linnet_call;  // dq, dk, dv are contiguous [B,T,H,.]
 
+// Work on rows of numbers, for the functions of nn.h: norm, activation, rotation, cross entropy. Contiguous unless a
+// stride is given; what a function does not name may be null or 0.
+typedef struct {
+  float *out, *out2;   // [rows, .]; norm: out2 [rows, 2] = mean and 1 / deviation
+  float *sum, *sum2;   // sums over the rows are added to these: gradients of weight and bias (null: no)
+  const float *x, *y;  // [rows, .]; y is a gradient
+  const float *weight, *bias;  // [cols]; rotation: cos and sin [period, width / 2] (null: copy)
+  const float *stat;           // what norm left in out2
+  const int64_t *index;        // [rows], cross entropy: the target, negative = not counted
+  int64_t rows, cols;          // activation: cols of its result
+  int64_t width, period, first;  // rotation: width of a head; row r turns by entry (first + r) % period
+  int64_t x_stride, out_stride;
+  int64_t kind;  // norm: 1 = RMS; activation: 0 relu, 1 gelu, 2 swiglu; rotation: 1 = back; cross entropy: 1 = gradient
+  int64_t threads;
+  double eps;
+} linnet_rows;
+
 enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3 };
+
+// The functions on rows, in the order of linnet_table.rows.
+enum {
+  LINNET_NORM,
+  LINNET_NORM_BACKWARD,
+  LINNET_ACTIVATION,
+  LINNET_ACTIVATION_BACKWARD,
+  LINNET_ROTATE,
+  LINNET_CROSS_ENTROPY,
+  LINNET_COLUMN_SUMS,
+  LINNET_ROW_FUNCTIONS
+};
 
 // One table per instruction set; api.cpp picks the widest one this processor has.
 typedef struct {
@@ -38,4 +67,5 @@ typedef struct {
   int (*forward)(const linnet_call *);
   int (*backward)(const linnet_call *);
   int (*step)(const linnet_call *);
+  int (*rows[LINNET_ROW_FUNCTIONS])(const linnet_rows *);
 } linnet_table;

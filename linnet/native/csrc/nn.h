@@ -1,0 +1,361 @@
+// The rest of a transformer, row by row: norms, activations, rotation, cross entropy. What torch does in several sweeps
+// over memory happens here in one, while a row is in the first-level cache.
+//
+// Rows are cut into groups by their number alone. A group is the work of one thread, and sums over rows are added up
+// group after group: the number of threads changes no bit.
+#pragma once
+#include "linnet.h"
+#include "simd.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MEMBER inline __attribute__((always_inline))
+
+namespace {
+
+constexpr int64_t GROUP = 32, MOST_GROUPS = 64;  // rows in a group at least, and groups at most
+
+struct Groups {
+  int64_t rows, each, count;
+  explicit Groups(int64_t n) : rows(n) {
+    each = (n + MOST_GROUPS - 1) / MOST_GROUPS;
+    if (each < GROUP) each = GROUP;
+    count = (n + each - 1) / each;
+  }
+  int64_t end(int64_t group) const { return (group + 1) * each < rows ? (group + 1) * each : rows; }
+};
+
+// VL neighbouring floats, and the last of a row that are fewer: absent lanes read as 0 and are not written.
+struct Whole {
+  MEMBER vf get(const float *p) const { return load(p); }
+  MEMBER void put(float *p, vf x) const { store(p, x); }
+  MEMBER vf present(vf x) const { return x; }
+};
+
+struct Rest {
+  int64_t n;
+  MEMBER vf get(const float *p) const {
+    float buf[VL] = {};
+    memcpy(buf, p, n * sizeof(float));
+    return load(buf);
+  }
+  MEMBER void put(float *p, vf x) const {
+    float buf[VL];
+    store(buf, x);
+    memcpy(p, buf, n * sizeof(float));
+  }
+  MEMBER vf present(vf x) const {
+    float buf[VL] = {}, all[VL];
+    store(all, x);
+    memcpy(buf, all, n * sizeof(float));
+    return load(buf);
+  }
+};
+
+template <class F>
+INLINE void along(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) f(i, Whole{});
+  if (i < n) f(i, Rest{n - i});
+}
+
+// The sum of f over a row, in four parts at a time: one would wait for itself.
+template <class F>
+INLINE float total(int64_t n, F f) {
+  vf part[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * VL <= n; i += 4 * VL) {
+    UNROLL(4) for (int j = 0; j < 4; ++j) part[j] += f(i + j * VL, Whole{});
+  }
+  along(n - i, [&](int64_t j, auto v) { part[0] += f(i + j, v); });
+  return sum((part[0] + part[1]) + (part[2] + part[3]));
+}
+
+// 1 / x to the last bit but one, for x of ordinary size.
+INLINE vf inverse(vf x) {
+#if defined(__AVX512F__)
+  const vf r = (vf)_mm512_rcp14_ps((__m512)x);
+  return r + r * (1.0f - x * r);
+#elif defined(__AVX2__)
+  const vf r = (vf)_mm256_rcp_ps((__m256)x);
+  return r + r * (1.0f - x * r);
+#else
+  return 1.0f / x;
+#endif
+}
+
+// ---- norms: y = (x - mean) rstd weight + bias; RMS: mean = 0 -------------------------------------------------------
+
+template <bool RMS>
+INLINE void norm_row(const linnet_rows *c, int64_t r) {
+  const int64_t N = c->cols;
+  const float *x = c->x + r * N;
+  float *y = c->out + r * N;
+  const float mean = RMS ? 0.0f : total(N, [&](int64_t i, auto v) { return v.get(x + i); }) / (float)N;
+  const float var = total(N, [&](int64_t i, auto v) {
+    const vf d = v.present(v.get(x + i) - mean);
+    return d * d;
+  }) / (float)N;
+  const float rstd = 1.0f / sqrtf(var + (float)c->eps);
+  along(N, [&](int64_t i, auto v) {
+    vf n = (v.get(x + i) - mean) * rstd;
+    if (c->weight) n = n * v.get(c->weight + i);
+    if (c->bias) n = n + v.get(c->bias + i);
+    v.put(y + i, n);
+  });
+  if (c->out2) c->out2[2 * r] = mean, c->out2[2 * r + 1] = rstd;
+}
+
+// With n = (x - mean) rstd and h = g weight:  dx = rstd (h - mean(h) - n mean(h n)),  dweight += g n,  dbias += g.
+template <bool RMS>
+INLINE void norm_backward_row(const linnet_rows *c, int64_t r, float *dweight, float *dbias) {
+  const int64_t N = c->cols;
+  const float *x = c->x + r * N, *g = c->y + r * N;
+  const float mean = c->stat[2 * r], rstd = c->stat[2 * r + 1];
+  float *dx = c->out + r * N;
+  vf along_1 = {}, along_n = {};
+  along(N, [&](int64_t i, auto v) {
+    const vf n = (v.get(x + i) - mean) * rstd, gi = v.get(g + i);
+    const vf h = c->weight ? gi * v.get(c->weight + i) : gi;
+    if (!RMS) along_1 += h;
+    along_n += h * n;
+    if (c->sum) v.put(dweight + i, v.get(dweight + i) + gi * n);
+    if (c->sum2) v.put(dbias + i, v.get(dbias + i) + gi);
+  });
+  const float m1 = RMS ? 0.0f : sum(along_1) / (float)N, mn = sum(along_n) / (float)N;
+  along(N, [&](int64_t i, auto v) {
+    const vf n = (v.get(x + i) - mean) * rstd, gi = v.get(g + i);
+    const vf h = c->weight ? gi * v.get(c->weight + i) : gi;
+    v.put(dx + i, (h - m1 - n * mn) * rstd);
+  });
+}
+
+// ---- activations: relu, gelu, and swiglu, whose rows hold the gate and then the value ---------------------------------
+
+enum Activation { ACT_RELU = 0, ACT_GELU = 1, ACT_SWIGLU = 2 };
+
+// gelu(x) = x P(x), P the normal distribution, by P(-z) = e^(-z^2/2) m(t), t = 1 / (1 + 0.34 z): m is a polynomial that
+// is off by 8e-8 where P is not next to nothing. The slope P(x) + x e^(-x^2/2) / sqrt(2 pi) has the same exponential.
+INLINE vf gelu(vf x, vf *slope) {
+  const vf c = min_(max_(x, -13.0f), 13.0f), z = (vf)((vi)c & 0x7fffffff);
+  const vf t = inverse(z * 0.34f + 1.0f), e = exp_in_range<true>(z * z * -0.5f);
+  vf m = splat(0.045590260f);
+  m = m * t - 0.203745597f;
+  m = m * t + 0.269583120f;
+  m = m * t - 0.035595589f;
+  m = m * t + 0.158912059f;
+  m = m * t + 0.129178384f;
+  m = m * t + 0.136077336f;
+  const vf tail = m * t * e;  // P(-z)
+  if (slope) *slope = (c > 0.0f ? 1.0f - tail : tail) + c * e * 0.398942280f;
+  return max_(x, 0.0f) - z * tail;  // a NaN travels in the first term
+}
+
+INLINE vf sigmoid(vf x) { return inverse(exp_in_range<true>(-min_(max_(x, -87.0f), 87.0f)) + 1.0f); }
+
+template <int KIND>
+INLINE vf activate(vf x, vf *slope) {
+  if (KIND == ACT_GELU) return gelu(x, slope);
+  if (KIND == ACT_SWIGLU) {
+    const vf s = sigmoid(x);
+    if (slope) *slope = s * (1.0f + x * (1.0f - s));
+    return x * s;
+  }
+  if (slope) *slope = x > 0.0f ? splat(1.0f) : (vf){};
+  return max_(x, 0.0f);
+}
+
+// out2 [rows, width] += bias, out [rows, cols] = act(out2).
+template <int KIND>
+INLINE void activation_row(const linnet_rows *c, int64_t r) {
+  const int64_t N = c->cols, W = KIND == ACT_SWIGLU ? 2 * N : N;
+  float *x = c->out2 + r * W, *y = c->out + r * N;
+  along(N, [&](int64_t i, auto v) {
+    vf a = v.get(x + i);
+    if (c->bias) v.put(x + i, a = a + v.get(c->bias + i));
+    a = activate<KIND>(a, nullptr);
+    if (KIND == ACT_SWIGLU) {
+      vf b = v.get(x + N + i);
+      if (c->bias) v.put(x + N + i, b = b + v.get(c->bias + N + i));
+      a = a * b;
+    }
+    v.put(y + i, a);
+  });
+}
+
+// From x [rows, width] (with its bias) and y = d out: out = d x, which may be y itself when as wide; out2 = act(x) once
+// more; dbias += d x.
+template <int KIND>
+INLINE void activation_backward_row(const linnet_rows *c, int64_t r, float *dbias) {
+  const int64_t N = c->cols, W = KIND == ACT_SWIGLU ? 2 * N : N;
+  const float *x = c->x + r * W, *g = c->y + r * N;
+  float *dx = c->out + r * W, *a = c->out2 + r * N;
+  const auto write = [&](int64_t i, vf d, auto v) {
+    v.put(dx + i, d);
+    if (c->sum) v.put(dbias + i, v.get(dbias + i) + d);
+  };
+  along(N, [&](int64_t i, auto v) {
+    vf slope;
+    const vf gi = v.get(g + i), y = activate<KIND>(v.get(x + i), &slope);
+    if (KIND == ACT_SWIGLU) {
+      const vf b = v.get(x + N + i);
+      v.put(a + i, y * b);
+      write(i, gi * b * slope, v);
+      write(N + i, gi * y, v);
+    } else {
+      v.put(a + i, y);
+      write(i, gi * slope, v);
+    }
+  });
+}
+
+// ---- rotation of the pairs (i, i + D/2) of every head; rows may lie apart, and out may be x ---------------------------
+
+INLINE void rotate_row(const linnet_rows *c, int64_t r) {
+  const int64_t N = c->cols, D = c->width, half = D / 2;
+  const float *x = c->x + r * c->x_stride;
+  float *y = c->out + r * c->out_stride;
+  if (!c->weight) {
+    if (x != y) memcpy(y, x, N * sizeof(float));
+    return;
+  }
+  const int64_t at = (c->first + r) % c->period * half;
+  const float *cos = c->weight + at, *sin = c->bias + at;
+  const float sign = c->kind ? -1.0f : 1.0f;
+  for (int64_t h = 0; h < N; h += D)
+    along(half, [&](int64_t i, auto v) {
+      const vf a = v.get(x + h + i), b = v.get(x + h + half + i), p = v.get(cos + i), q = v.get(sin + i) * sign;
+      v.put(y + h + i, a * p - b * q);
+      v.put(y + h + half + i, a * q + b * p);
+    });
+}
+
+// ---- cross entropy of one row of scores: out2 = its loss; with `kind`, out becomes softmax - onehot --------------------
+
+INLINE void cross_entropy_row(const linnet_rows *c, int64_t r) {
+  const int64_t N = c->cols, target = c->index[r];
+  float *x = c->out + r * N;
+  if (target < 0) {
+    c->out2[r] = 0.0f;
+    if (c->kind) memset(x, 0, N * sizeof(float));
+    return;
+  }
+  float top = x[0], hit = x[target];
+  vf most = splat(top);
+  int64_t i = 0;
+  for (; i + VL <= N; i += VL) {
+    const vf v = load(x + i);
+    most = v > most ? v : most;
+  }
+  float buf[VL];
+  store(buf, most);
+  for (int lane = 0; lane < VL; ++lane) top = buf[lane] > top ? buf[lane] : top;
+  for (; i < N; ++i) top = x[i] > top ? x[i] : top;
+  const float all = total(N, [&](int64_t j, auto v) {
+    const vf s = v.get(x + j) - top;
+    vf e = exp_in_range<true>(max_(s, -87.0f));
+    e = s == s ? e : s;  // a NaN goes on
+    if (c->kind) v.put(x + j, e);
+    return v.present(e);
+  });
+  c->out2[r] = (float)(log((double)all) + ((double)top - (double)hit));
+  if (!c->kind) return;
+  const float scale = 1.0f / all;
+  along(N, [&](int64_t j, auto v) { v.put(x + j, v.get(x + j) * scale); });
+  x[target] -= 1.0f;
+}
+
+// ---- the groups to the threads --------------------------------------------------------------------------------------
+
+int row_threads(const linnet_rows *c, const Groups &g) {
+#ifdef _OPENMP
+  if (c->rows * c->cols < 16384 || c->threads < 2 || omp_in_parallel()) return 1;
+  return (int)(g.count < c->threads ? g.count : c->threads);
+#else
+  (void)c, (void)g;
+  return 1;
+#endif
+}
+
+template <class F>
+int each_row(const linnet_rows *c, F f) {
+  const Groups g(c->rows);
+  const int threads = row_threads(c, g);
+  (void)threads;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t group = 0; group < g.count; ++group)
+    for (int64_t r = group * g.each; r < g.end(group); ++r) f(r);
+  return LINNET_OK;
+}
+
+// f(r, sums) adds to the `width` sums of its group; their total goes to out(i, total).
+template <class F, class O>
+int each_row_summed(const linnet_rows *c, int64_t width, F f, O out) {
+  const Groups g(c->rows);
+  float *part = (float *)calloc(g.count * width + 1, sizeof(float));
+  if (!part) return LINNET_NO_MEMORY;
+  const int threads = row_threads(c, g);
+  (void)threads;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (int64_t group = 0; group < g.count; ++group)
+    for (int64_t r = group * g.each; r < g.end(group); ++r) f(r, part + group * width);
+  for (int64_t group = 1; group < g.count; ++group)
+    along(width, [&](int64_t i, auto v) { v.put(part + i, v.get(part + i) + v.get(part + group * width + i)); });
+  for (int64_t i = 0; i < width; ++i) out(i, part[i]);
+  free(part);
+  return LINNET_OK;
+}
+
+int norm(const linnet_rows *c) {
+  if (c->kind) return each_row(c, [=](int64_t r) { norm_row<true>(c, r); });
+  return each_row(c, [=](int64_t r) { norm_row<false>(c, r); });
+}
+
+int norm_backward(const linnet_rows *c) {
+  const int64_t N = c->cols;
+  const auto out = [=](int64_t i, float total) {
+    float *const to = i < N ? c->sum : c->sum2;
+    if (to) to[i % N] += total;
+  };
+  if (c->kind)
+    return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { norm_backward_row<true>(c, r, s, s + N); }, out);
+  return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { norm_backward_row<false>(c, r, s, s + N); }, out);
+}
+
+int activation(const linnet_rows *c) {
+  if (c->kind == ACT_RELU) return each_row(c, [=](int64_t r) { activation_row<ACT_RELU>(c, r); });
+  if (c->kind == ACT_GELU) return each_row(c, [=](int64_t r) { activation_row<ACT_GELU>(c, r); });
+  return each_row(c, [=](int64_t r) { activation_row<ACT_SWIGLU>(c, r); });
+}
+
+int activation_backward(const linnet_rows *c) {
+  const auto out = [=](int64_t i, float total) {
+    if (c->sum) c->sum[i] += total;
+  };
+  const int64_t N = c->cols;
+  if (c->kind == ACT_RELU)
+    return each_row_summed(c, N, [=](int64_t r, float *s) { activation_backward_row<ACT_RELU>(c, r, s); }, out);
+  if (c->kind == ACT_GELU)
+    return each_row_summed(c, N, [=](int64_t r, float *s) { activation_backward_row<ACT_GELU>(c, r, s); }, out);
+  return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { activation_backward_row<ACT_SWIGLU>(c, r, s); }, out);
+}
+
+int rotate(const linnet_rows *c) {
+  return each_row(c, [=](int64_t r) { rotate_row(c, r); });
+}
+
+int cross_entropy(const linnet_rows *c) {
+  return each_row(c, [=](int64_t r) { cross_entropy_row(c, r); });
+}
+
+// sum [cols] += the rows of x, which may lie apart.
+int column_sums(const linnet_rows *c) {
+  const auto add = [=](int64_t r, float *s) {
+    const float *x = c->x + r * c->x_stride;
+    along(c->cols, [&](int64_t i, auto v) { v.put(s + i, v.get(s + i) + v.get(x + i)); });
+  };
+  return each_row_summed(c, c->cols, add, [=](int64_t i, float total) { c->sum[i] += total; });
+}
+
+}  // namespace
