@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from errno import ENOSPC
@@ -19,6 +18,8 @@ from math import isfinite
 from os import strerror
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from ..data.files import atomic
 
 NAME = "log.jsonl"
 LOGGED = ("step", "eval")  # these happen once per step; a save or a stop may happen again after a kill
@@ -87,18 +88,10 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 def cut_log(path: Path, step: int) -> None:
     """Keep the lines up to `step`, atomically."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            for line in read_log(path):
-                if line["step"] <= step:
-                    file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt as well: nothing half-written stays behind
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic(path) as file:
+        for line in read_log(path):
+            if line["step"] <= step:
+                file.write(json.dumps(line).encode() + b"\n")
 
 
 def summary_writer(folder: Path, step: int) -> Any:
