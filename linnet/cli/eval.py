@@ -1,12 +1,13 @@
 """`linnet eval FOLDER`: a trained model on held-out data, beside what is simpler than it.
 
-Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rate by
-greedy and by prefix-beam decoding. Streams: mean errors with persistence and ridge regression on the same windows.
+Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rates of
+symbols and words, decoded greedily or by a prefix beam. Streams: mean errors beside persistence and ridge regression.
 """
 
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -66,8 +67,11 @@ def run_eval(
         found = {"step": step, "split": part, "rows": rows, **_measured(job.kind, model, source, rows, batch_size)}
         if job.kind == "stream":
             found |= _baselines(data, source)
+        if " " in data.symbols:  # letters: there are words to count
+            found["wer"] = _errors(model, source, batch_size, rows, None, data.symbols)[1]
         if beam:
-            found["per_beam"] = _beam(model, source, batch_size, rows, beam)
+            found["per_beam"], words = _errors(model, source, batch_size, rows, beam, data.symbols)
+            found |= {"wer_beam": words} if " " in data.symbols else {}
     if json:
         print(json_format.dumps({k: None if isinstance(v, float) and not isfinite(v) else v for k, v in found.items()}))
     else:
@@ -80,7 +84,8 @@ def _show(found: dict[str, Any], beam: int) -> None:
         if name in found:
             print(f"{name:>12}: {found[name]['mse']:.4f} MSE, {found[name]['mae']:.4f} MAE")
     if beam:
-        print(f"{'beam ' + str(beam):>12}: {found['per_beam']:.4f} PER")
+        words = f", {found['wer_beam']:.4f} WER" if "wer_beam" in found else ""
+        print(f"{'beam ' + str(beam):>12}: {found['per_beam']:.4f} PER{words}")
 
 
 def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, int]:
@@ -126,15 +131,22 @@ def _baselines(data: Any, source: Any) -> dict[str, Any]:
     return {name: {"mse": score.mse, "mae": score.mae} for name, score in scores.items()}
 
 
-def _beam(model: Any, source: Any, batch_size: int, rows: int, beam: int) -> float:
-    """Edits per reference symbol, decoded by a prefix beam."""
+def _errors(
+    model: Any, source: Any, batch_size: int, rows: int, beam: int | None, symbols: Sequence[str]
+) -> tuple[float, float]:
+    """Edits per symbol and per word of the reference, decoded greedily or by a prefix beam."""
     from ..models.ctc import error_rate
 
-    edits = symbols = 0
+    sums = [0, 0, 0, 0]  # edits and length, in symbols and in words
     for first in range(0, rows, batch_size):
         batch = source.batch(range(first, min(first + batch_size, rows)))
         heard = model.decode(batch["features"], batch["lengths"], beam)
         wanted = [row[:n].tolist() for row, n in zip(batch["targets"], batch["target_lengths"].tolist(), strict=True)]
-        wrong, length = error_rate(heard, wanted)
-        edits, symbols = edits + wrong, symbols + length
-    return edits / max(1, symbols)
+        words = error_rate(*([_words(labels, symbols) for labels in side] for side in (heard, wanted)))
+        sums = [a + b for a, b in zip(sums, (*error_rate(heard, wanted), *words), strict=True)]
+    return sums[0] / max(1, sums[1]), sums[2] / max(1, sums[3])
+
+
+def _words(labels: Sequence[int], symbols: Sequence[str]) -> list[str]:
+    """Letters joined into the words between spaces."""
+    return "".join(symbols[label] for label in labels).split()

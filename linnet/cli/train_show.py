@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 SHOWN = {"loss": "nats", "bits": "bits/token", "bits_per_byte": "bits/byte", "bits_per_dim": "bits/dim", "per": "PER"}
-SHOWN |= {"accuracy": "accuracy", "mse": "MSE", "mae": "MAE"}
+SHOWN |= {"wer": "WER", "accuracy": "accuracy", "mse": "MSE", "mae": "MAE"}
 QUIET = 30.0  # seconds without a line, where there is no bar
 
 

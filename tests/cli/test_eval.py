@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from linnet.cli import main
+from linnet.cli.eval import _errors
 from linnet.data.baselines import persistence
+from linnet.data.speech import BLANK, SpeechSource, in_memory
 from linnet.data.stream import StreamSource, generated_stream
 from linnet.models import Model
 from linnet.models.ctc import error_rate
@@ -160,3 +162,20 @@ def test_help_says_something_of_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "eval", "--help").out
     for expected in ("--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "such as step-00000200"):
         assert expected in text
+
+
+class Parrot:
+    """A recogniser that always hears the same."""
+
+    def decode(self, features: torch.Tensor, lengths: torch.Tensor, beam: int | None) -> list[list[int]]:
+        return [[1, 2, 3, 1], [1, 3, 2]][: len(lengths)]  # "ab a", "a b"
+
+
+def test_words_are_counted_between_spaces() -> None:
+    """References "ab b" and "a b": one letter of seven and one word of four are wrong."""
+    wanted = [(1, 2, 3, 2), (1, 3, 2)]
+    source = SpeechSource(
+        [in_memory(str(i), torch.zeros(20, 2), t) for i, t in enumerate(wanted)], ["-", "a", "b", " "]
+    )
+    symbols, words = _errors(Parrot(), source, 2, 2, None, source.phones)
+    assert (symbols, words) == (pytest.approx(1 / 7), pytest.approx(1 / 4))
