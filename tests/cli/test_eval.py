@@ -174,8 +174,7 @@ class Parrot:
 def test_words_are_counted_between_spaces() -> None:
     """References "ab b" and "a b": one letter of seven and one word of four are wrong."""
     wanted = [(1, 2, 3, 2), (1, 3, 2)]
-    source = SpeechSource(
-        [in_memory(str(i), torch.zeros(20, 2), t) for i, t in enumerate(wanted)], ["-", "a", "b", " "]
-    )
+    spoken = [in_memory(str(i), torch.zeros(20, 2), labels) for i, labels in enumerate(wanted)]
+    source = SpeechSource(spoken, [BLANK, "a", "b", " "])
     symbols, words = _errors(Parrot(), source, 2, 2, None, source.phones)
     assert (symbols, words) == (pytest.approx(1 / 7), pytest.approx(1 / 4))
