@@ -1,7 +1,7 @@
 """`linnet eval FOLDER`: a trained model on held-out data, beside what is simpler than it.
 
-Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rates of
-symbols and words, decoded greedily or by a prefix beam. Streams: mean errors beside persistence and ridge regression.
+Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rates
+of symbols and words, greedy or by a prefix beam. Streams: mean errors beside persistence and ridge regression.
 """
 
 from __future__ import annotations

@@ -55,14 +55,16 @@ class ModelConfig:
     input_dim: int = 0  # channels of a real-valued input; 0: the input is tokens
     output_dim: int = 0  # channels forecast
     horizon: int = 1  # steps forecast
+    output_channels: tuple[int, ...] = ()  # which inputs are forecast, as changes from their present value
     head: str = "categorical"  # of an image: 256-way, or a mixture of logistics
     n_mixtures: int = 10
     n_encoder_layers: int = 0  # of a "translate" model
     source_vocab_size: int = 0  # of its source; 0: vocab_size
 
     def __post_init__(self) -> None:
-        if isinstance(self.mixer, list):
-            object.__setattr__(self, "mixer", tuple(self.mixer))
+        for name in ("mixer", "output_channels"):  # as JSON has them
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, value, accepted in (
             ("task", self.task, TASKS),
             ("mlp", self.mlp, MLPS),
@@ -99,6 +101,14 @@ class ModelConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ValueError(f"{name} is {value!r}; accepted: an integer >= {low}")
+        if self.output_channels and (
+            len(self.output_channels) != (self.output_dim or self.input_dim)
+            or not all(isinstance(c, int) and 0 <= c < self.input_dim for c in self.output_channels)
+        ):
+            raise ValueError(
+                f"output_channels is {self.output_channels}; accepted: (), or output_dim = "
+                f"{self.output_dim or self.input_dim} numbers from 0 to {self.input_dim - 1}"
+            )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}; accepted: a number from 0 up to, not including, 1")
         if self.head_dim is None and BILSTM not in self.pattern:

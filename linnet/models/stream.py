@@ -24,7 +24,11 @@ from .state import ModelState
 
 
 class Forecaster(Model):
-    """`horizon` steps of `output_dim` channels (0: as many as come in); the loss is the squared error."""
+    """`horizon` steps of `output_dim` channels (0: as many as come in); the loss is the squared error.
+
+    With `output_channels`, what is learned is the change from the present value of these inputs: a new model begins
+    near persistence, and a stream whose level drifts stays within what it has seen.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -38,12 +42,17 @@ class Forecaster(Model):
         self, values: Tensor, state: ModelState | None = None, *, output_state: bool = True
     ) -> tuple[Tensor, ModelState | None]:
         h, state = self.backbone(self.inputs(values), state, output_state=output_state and self.config.causal)
-        return self.head(h).unflatten(-1, self.shape), state
+        return self._forecast(h, values), state
 
     def step(self, value: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
         """The next value of every row: [B,C] -> [B,h,O]."""
         h, state = self.backbone.step(self.inputs(value), state)
-        return self.head(h).unflatten(-1, self.shape), state
+        return self._forecast(h, value), state
+
+    def _forecast(self, h: Tensor, now: Tensor) -> Tensor:  # [...,E], [...,C] -> [...,h,O]
+        change = self.head(h).unflatten(-1, self.shape)
+        channels = list(self.config.output_channels)
+        return change + now[..., channels].to(change.dtype).unsqueeze(-2) if channels else change
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Sum of squared errors (nats of a Gaussian of variance 1/2, up to a constant), and how many."""

@@ -252,8 +252,9 @@ def _stream(
     how: dict[str, Any] = {"context": context, "horizon": horizon, "targets": targets, "columns": columns}
     how |= {"missing": missing, "cache": folder}
     train, valid, test = (StreamSource(what, split=split, **how) for split in ("train", "valid", "test"))
-    sizes = {"input_dim": len(train.columns), "output_dim": len(train.targets), "horizon": horizon}
-    return Data(train, valid, test, {"max_length": context, **sizes})
+    channels = tuple(int(i) for i in train.targets)
+    sizes = {"input_dim": len(train.columns), "output_dim": len(channels), "output_channels": channels}
+    return Data(train, valid, test, {"max_length": context, "horizon": horizon, **sizes})
 
 
 KINDS: dict[str, Callable[..., Data]] = {"text": _text, "image": _image, "speech": _speech, "stream": _stream}

@@ -147,3 +147,20 @@ def test_bad_input_is_named() -> None:
         classifier("values").loss({"values": values(), "labels": torch.tensor([0, 5, 1])})
     with pytest.raises(ValueError, match="row 0 has length 10; accepted: 1 to 9"):
         classifier("values")(values(), lengths=torch.tensor([10, 1, 1]))
+
+
+def test_a_forecast_of_changes_adds_the_present_value() -> None:
+    shape = {"task": "forecast", "d_model": 16, "n_layers": 1, "n_heads": 2}
+    shape |= {"input_dim": 3, "output_dim": 2, "horizon": 4}
+    plain = build(ModelConfig(**shape)).double()
+    change = build(ModelConfig(**shape, output_channels=(2, 0))).double()
+    change.load_state_dict(plain.state_dict())
+    values = torch.randn(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(change(values)[0], plain(values)[0] + values[:, :, None, [2, 0]])
+    torch.testing.assert_close(change.step(values[:, 0])[0], change(values)[0][:, 0])
+
+
+@pytest.mark.parametrize("channels", [(0,), (0, 3), (0, -1)])
+def test_channels_that_do_not_fit_are_named(channels: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"output_channels is .*; accepted: .*output_dim = 2 numbers from 0 to 2"):
+        ModelConfig(task="forecast", input_dim=3, output_dim=2, output_channels=channels)
