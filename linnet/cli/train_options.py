@@ -58,7 +58,7 @@ class ModelOptions:
         """Fields of ModelConfig that were given, and the preset."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         if self.mixer:
-            given |= {"mixer": self.mixer[0] if len(self.mixer) == 1 else tuple(self.mixer), "mixer_options": {}}
+            given["mixer"] = self.mixer[0] if len(self.mixer) == 1 else tuple(self.mixer)
         return given
 
 
@@ -115,7 +115,7 @@ class SpeechTraining(TextTraining):
 class StreamTraining(TextTraining):
     """For tens of thousands of measurements."""
 
-    lr: float = 1e-3
+    lr: float = 2e-3
     steps: int = 600
 
 

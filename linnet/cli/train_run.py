@@ -44,6 +44,8 @@ def start(
     settings = _absolute(kind, settings)
     changes = (model or ModelOptions()).changes()
     config = preset(changes.pop("preset", name))
+    if "mixer" in changes:  # the preset's options of a mixer that is no longer there go with it
+        changes["mixer_options"] = {m: how for m, how in config.mixer_options.items() if m in changes["mixer"]}
     config.but(**(TASKS[kind] | changes))  # refuses what cannot be before the data are read
 
     def job(data: Data) -> Job:

@@ -35,6 +35,11 @@ _REBASED_150M = ModelConfig(
 )  # fmt: skip
 # A convolution before each linear attention finds the last few letters, which the attention alone learns slowly.
 _CHAR = ModelConfig(d_model=128, n_layers=4, n_heads=4, mixer=("conv", "elu"), positions="rotary")
+# The convolution sees two days of hourly values: forecasts lean on single lags, which a sum over the past blurs.
+_STREAM = ModelConfig(
+    task="forecast", d_model=64, n_layers=2, n_heads=4, mixer=("conv", "elu"), input_dim=1, output_dim=1,
+    mixer_options={"conv": {"kernel_size": 48}},
+)  # fmt: skip
 
 PRESETS: dict[str, ModelConfig] = {
     "char-small": _CHAR,
@@ -47,7 +52,7 @@ PRESETS: dict[str, ModelConfig] = {
     "speech-bilstm": _SPEECH.but(mixer="bilstm", d_model=320, n_layers=3),
     "mqar": _MQAR,
     "rebased-150m": _REBASED_150M,
-    "stream-small": ModelConfig(task="forecast", d_model=64, n_layers=2, n_heads=4, input_dim=1, output_dim=1),
+    "stream-small": _STREAM,
 }
 
 
