@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,15 @@ def test_all_processes_stop_together(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "latest").read_text() == "checkpoints/step-00000003\n"
 
 
-def test_the_second_signal_acts_at_once() -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a process started in the background of a shell does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_acts_at_once(interruptible: None) -> None:
     with StopSignal() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.name == "SIGINT"
