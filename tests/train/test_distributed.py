@@ -23,7 +23,8 @@ from tests.train.processes import close, together
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 has an opinion on fork
 
-TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
+# Sums in another order, over several steps and squared in the optimizer: on plain torch 2.1e-5 was seen in float32.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 ROWS, LENGTH, VOCABULARY, BATCH = 32, 12, 11, 8
 SHARED = ("ddp", "fsdp")
 
