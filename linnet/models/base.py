@@ -78,9 +78,8 @@ class Model(nn.Module):
         """Eight hex digits that change with the configuration or any weight: whose state is this?"""
         crc = zlib.crc32(json.dumps(self.config.to_dict(), sort_keys=True).encode())
         for name, value in sorted(self.state_dict().items()):
-            crc = zlib.crc32(
-                value.detach().cpu().contiguous().view(torch.uint8).numpy(), zlib.crc32(name.encode(), crc)
-            )
+            data = value.detach().cpu().reshape(-1).view(torch.uint8).numpy()  # a row, for single numbers too
+            crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
         return f"{crc:08x}"
 
     def save_pretrained(self, folder: str | os.PathLike[str], state: Mapping[str, Tensor] | None = None) -> None:

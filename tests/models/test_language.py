@@ -115,6 +115,15 @@ def test_to_a_folder_and_back(tmp_path: Path) -> None:
     assert again.fingerprint() != net.fingerprint()
 
 
+@pytest.mark.parametrize("fields", [{"positions": "sinusoidal"}, {"mixer": "favor"}], ids=str)
+def test_single_numbers_are_part_of_the_fingerprint(fields: dict[str, Any]) -> None:
+    net = model(**fields)
+    before = net.fingerprint()
+    single = next(x for x in net.state_dict().values() if x.ndim == 0)
+    single += 1
+    assert net.fingerprint() != before
+
+
 def test_states_are_values() -> None:
     net = model(mixer=("conv", "elu"))
     _, state = net(tokens())
