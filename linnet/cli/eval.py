@@ -91,8 +91,8 @@ def _show(found: dict[str, Any], beam: int) -> None:
 def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, int]:
     """The model of a checkpoint that is whole and belongs to these data, and its step."""
     from ..models import ModelConfig, build
-    from ..models.base import check_weights
-    from ..train.checkpoint import MODEL, CheckpointError, load
+    from ..models.base import WEIGHTS, check_weights
+    from ..train.checkpoint import CheckpointError, load
 
     try:
         found = load(folder, name or True)
@@ -109,7 +109,7 @@ def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, int]:
                 f"{getattr(data, part).fingerprint}, was {was}); bring them back, or train a new run on these"
             )
     model = build(ModelConfig.from_dict(found.config))
-    check_weights(found.model, model.state_dict(), str(found.folder / MODEL))
+    check_weights(found.model, model.state_dict(), str(found.folder / WEIGHTS))
     model.load_state_dict(found.model)
     return model.eval(), found.trainer["step"]
 

@@ -24,8 +24,8 @@ from typing import IO, Any, NamedTuple, TextIO, TypeAlias, cast
 
 import numpy as np
 
+from ..atomic import atomic
 from ..errors import unknown
-from .files import atomic
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 PathLike: TypeAlias = "str | os.PathLike[str]"

@@ -13,13 +13,11 @@ import codecs
 import gzip
 import os
 import re
-import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -30,23 +28,6 @@ GZIP, BZIP2 = re.compile(rb"\x1f\x8b\x08"), re.compile(rb"BZh[1-9](1AY&SY|\x17rE
 # A single space between two words: no byte-level pre-tokenizer has a token that ends on it, or goes across it.
 SEAM = re.compile(r"(?<=\S) (?=\S)")
 TEXT_CONTROLS = b"\t\n\v\f\r\x1b"  # control bytes that stand in real texts; ESC in coloured logs
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A file to write: under a temporary name beside `path`, flushed to the disk, then renamed over it."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}; create it before writing {path.name}")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt as well: nothing half-written stays behind
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def path_list(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from .files import PathLike, atomic, byte_pieces, sample_hash, text_pieces
+from ..atomic import atomic
+from .files import PathLike, byte_pieces, sample_hash, text_pieces
 from .tokenizer import ByteTokenizer, Tokenizer, check_tokens
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .files import PathLike, atomic
+from ..atomic import atomic
+from .files import PathLike
 
 FILE = "tokenizer.json"  # its name inside a folder
 

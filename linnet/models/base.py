@@ -13,6 +13,7 @@ import json
 import math
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ..atomic import atomic, replacing
 from ..layers import LearnedPositions
 from .backbone import Backbone
 from .config import ModelConfig
@@ -31,7 +33,7 @@ READABLE = 0o644  # as any other file; some versions of safetensors write for th
 M = TypeVar("M", bound="Model")
 
 
-class Model(nn.Module):
+class Model(nn.Module, ABC):
     """Subclasses set `backbone` and define `loss`."""
 
     backbone: Backbone
@@ -45,9 +47,9 @@ class Model(nn.Module):
         """The layers, for whatever treats them one by one: sharding, activation checkpointing, the search for a NaN."""
         return self.backbone.blocks
 
+    @abstractmethod
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """(sum of nats, count) over a batch; both scalars, the first with its graph."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -87,13 +89,11 @@ class Model(nn.Module):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         weights = self.state_dict() if state is None else state
-        new = folder / (WEIGHTS + ".new")
-        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, new)
-        new.chmod(READABLE)
-        os.replace(new, folder / WEIGHTS)
-        new = folder / (CONFIG + ".new")
-        new.write_text(json.dumps(self.config.to_dict(), indent=2) + "\n", encoding="utf-8")
-        os.replace(new, folder / CONFIG)
+        with replacing(folder / WEIGHTS) as new:
+            save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, new)
+            new.chmod(READABLE)
+        with atomic(folder / CONFIG) as file:
+            file.write((json.dumps(self.config.to_dict(), indent=2) + "\n").encode())
 
     @classmethod
     def from_pretrained(cls: type[M], folder: str | os.PathLike[str]) -> M:

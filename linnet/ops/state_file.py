@@ -9,8 +9,6 @@ not fit, or is damaged, is refused with the field that differs.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from ..atomic import atomic
 from ..errors import StateError
 from .checks import check_form
 from .state import AnyState, ConvState, KVState, PathLike, S, State, WindowState
@@ -193,18 +192,10 @@ def _crc32(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: a temporary file beside it, flushed to the disk, then renamed over it."""
+    """Whole or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}; create it before saving {path.name}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; accepted: the name of a file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt as well: nothing half-written stays behind
-        temporary.unlink(missing_ok=True)
-        raise
+    with atomic(path) as file:
+        file.write(data)

@@ -24,11 +24,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..models.base import READABLE
+from ..models.base import CONFIG, READABLE, WEIGHTS
 
 FORMAT, VERSION = "linnet-checkpoint", 1
 FOLDER, POINTER = "checkpoints", "latest"
-MODEL, CONFIG, OPTIMIZER, TRAINER = "model.safetensors", "config.json", "optimizer.safetensors", "trainer.json"
+OPTIMIZER, TRAINER = "optimizer.safetensors", "trainer.json"
 NAME = re.compile(r"step-\d{8,}")
 
 
@@ -103,7 +103,7 @@ def read(folder: Path) -> Checkpoint:
     trainer = verify(folder)
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        return Checkpoint(folder, trainer, config, _tensors(folder / MODEL), _tensors(folder / OPTIMIZER))
+        return Checkpoint(folder, trainer, config, _tensors(folder / WEIGHTS), _tensors(folder / OPTIMIZER))
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} cannot be read ({error})") from error
 
@@ -121,7 +121,7 @@ def verify(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
     if crc32 != _own_crc32(trainer):
         raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
-    for name in {MODEL, CONFIG, OPTIMIZER} | set(files):
+    for name in {WEIGHTS, CONFIG, OPTIMIZER} | set(files):
         _compare(folder / name, files.get(name))
     return trainer
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..atomic import atomic
 from ..data import BPETokenizer, ByteTokenizer, TextSource, Tokenizer, load_tokenizer, shipped_text
 from ..data.an4 import an4
-from ..data.files import atomic
 from ..data.fsdd import fsdd
 from ..data.images import FILES as IMAGE_FILES
 from ..data.images import NAMES as IMAGES

@@ -19,7 +19,7 @@ from os import strerror
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..data.files import atomic
+from ..atomic import atomic
 
 NAME = "log.jsonl"
 LOGGED = ("step", "eval")  # these happen once per step; a save or a stop may happen again after a kill

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models import Model
-from ..models.base import check_weights
+from ..models.base import WEIGHTS, check_weights
 from . import checkpoint
 from .checkpoint import Checkpoint, CheckpointError
 from .config import TrainConfig
@@ -45,7 +45,7 @@ def check_same(found: Checkpoint, model: Model, config: TrainConfig, data: Mappi
     where, wanted = found.folder.name, model.config.to_dict()
     for name in (*wanted, *found.config):
         _equal(where, f"the model's {name}", found.config.get(name), wanted.get(name))
-    check_weights(found.model, model.state_dict(), str(found.folder / checkpoint.MODEL))
+    check_weights(found.model, model.state_dict(), str(found.folder / WEIGHTS))
     before = TrainConfig.from_dict(found.trainer["config"])
     changed = config.difference(before)
     if changed is not None:

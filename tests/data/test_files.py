@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from linnet.atomic import atomic
 from linnet.data import files
-from linnet.data.files import atomic, byte_pieces, check_text, packing, path_list, sample_hash, text_pieces
+from linnet.data.files import byte_pieces, check_text, packing, path_list, sample_hash, text_pieces
 
 PACK = {"plain": bytes, "gzip": gzip.compress, "bzip2": bz2.compress}
 

@@ -125,7 +125,7 @@ def test_interrupted_write_keeps_the_old_file(
     def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(state_file.os, call, broken)
+    monkeypatch.setattr(os, call, broken)
     with pytest.raises(error):
         linear().save(path)
     assert os.listdir(path.parent) == [path.name]
