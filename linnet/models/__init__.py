@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from .base import Model as Model
+from .base import StreamModel as StreamModel
 from .config import BILSTM
 from .config import ModelConfig as ModelConfig
 from .image import ImageModel as ImageModel

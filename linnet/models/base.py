@@ -27,6 +27,7 @@ from ..atomic import atomic, replacing
 from ..layers import LearnedPositions
 from .backbone import Backbone
 from .config import ModelConfig
+from .state import ModelState
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 READABLE = 0o644  # as any other file; some versions of safetensors write for the owner's eyes only
@@ -119,6 +120,37 @@ class Model(nn.Module, ABC):
             ) from None
         check_weights(weights, self.state_dict(), str(path))
         self.load_state_dict(weights)
+
+
+class StreamModel(Model):
+    """A model that takes one input after the other: `enter` and `leave` are what stands before and after its blocks."""
+
+    @abstractmethod
+    def enter(self, x: Tensor) -> Tensor:
+        """Tokens [...] or numbers [...,C], checked -> [...,E]."""
+
+    @abstractmethod
+    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+        """What the blocks made of the inputs, [...,E], and the inputs themselves -> the answer of the model."""
+
+    def step(self, x: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
+        """The next input of every row, [B] or [B,C] -> the last answer `forward` would give, and the state after it."""
+        h, new = self.backbone.step(self.enter(x), state)
+        return self.leave(h, x), new
+
+    def read(
+        self, x: Tensor, state: ModelState | None = None, *, mask: Tensor | None = None
+    ) -> tuple[Tensor, ModelState]:
+        """Many inputs at once, [B,T] or [B,T,C] -> the answer after the last real one only, and the state after it."""
+        h, new = self.backbone(self.enter(x), state, mask=mask)
+        last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else last_real(mask)
+        rows = torch.arange(len(h), device=h.device)
+        return self.leave(h[rows, last - 1], x[rows, last - 1]), new
+
+
+def last_real(mask: Tensor) -> Tensor:
+    """[B,T] -> [B]: one past the last True of each row; a row has at least one."""
+    return mask.shape[1] - mask.flip(1).long().argmax(1)
 
 
 def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:

@@ -18,13 +18,13 @@ from torch.nn.functional import linear, log_softmax
 
 from . import mixture
 from .backbone import Backbone
-from .base import Model
+from .base import StreamModel
 from .config import ModelConfig
 from .language import check_tokens
 from .state import ModelState
 
 
-class ImageModel(Model):
+class ImageModel(StreamModel):
     """`config.vocab_size` is how many values a pixel can take: 256, or 17 for the 8x8 digits."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -42,15 +42,16 @@ class ImageModel(Model):
     def forward(
         self, tokens: Tensor, state: ModelState | None = None, *, output_state: bool = True
     ) -> tuple[Tensor, ModelState | None]:
-        check_tokens(tokens, self.levels + 1)
-        h, state = self.backbone(self.embed(tokens), state, output_state=output_state)
-        return self._params(h), state
+        h, state = self.backbone(self.enter(tokens), state, output_state=output_state)
+        return self.leave(h, tokens), state
 
-    def step(self, token: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """The value just seen, [B], or `start` before the first."""
-        check_tokens(token, self.levels + 1)
-        h, state = self.backbone.step(self.embed(token), state)
-        return self._params(h), state
+    def enter(self, x: Tensor) -> Tensor:
+        """The values just seen, or `start` before the first."""
+        check_tokens(x, self.levels + 1)
+        return self.embed(x)
+
+    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+        return linear(h, self.embed.weight[: self.levels]) if self.head is None else self.head(h)
 
     def log_prob(self, params: Tensor, values: Tensor) -> Tensor:
         """log P(values) in nats: params [...,P], values [...] -> [...]."""
@@ -84,6 +85,3 @@ class ImageModel(Model):
     def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
         total, n = self.loss(batch)
         return {"loss": (total, n), "bits_per_dim": (total / log(2), n)}
-
-    def _params(self, h: Tensor) -> Tensor:
-        return linear(h, self.embed.weight[: self.levels]) if self.head is None else self.head(h)

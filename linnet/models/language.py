@@ -17,14 +17,14 @@ from torch.nn.functional import linear
 
 from ..ops.cross_entropy import linear_cross_entropy
 from .backbone import Backbone
-from .base import Model
+from .base import StreamModel
 from .config import ModelConfig
 from .state import ModelState
 
 IGNORE = -100
 
 
-class LanguageModel(Model):
+class LanguageModel(StreamModel):
     """Embedding, backbone, and a head that is the embedding again unless `tie_embeddings` is off."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -44,22 +44,21 @@ class LanguageModel(Model):
         output_state: bool = True,
     ) -> tuple[Tensor, ModelState | None]:
         """mask [B,T]: True = real token. cu_seqlens: offsets of sequences packed in one row."""
-        check_tokens(tokens, self.config.vocab_size)
         how = {"mask": mask, "cu_seqlens": cu_seqlens, "output_state": output_state}
-        h, state = self.backbone(self.embed(tokens), state, **how)
-        return linear(h, self.out_weight), state
+        h, state = self.backbone(self.enter(tokens), state, **how)
+        return self.leave(h, tokens), state
 
-    def step(self, token: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """The next token of every row, [B]."""
-        check_tokens(token, self.config.vocab_size)
-        h, state = self.backbone.step(self.embed(token), state)
-        return linear(h, self.out_weight), state
+    def enter(self, x: Tensor) -> Tensor:
+        check_tokens(x, self.config.vocab_size)
+        return self.embed(x)
+
+    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+        return linear(h, self.out_weight)
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         tokens, targets = batch["tokens"], batch["targets"]
-        check_tokens(tokens, self.config.vocab_size)
         check_tokens(targets, self.config.vocab_size, ignore=IGNORE)
-        h, _ = self.backbone(self.embed(tokens), output_state=False)
+        h, _ = self.backbone(self.enter(tokens), output_state=False)
         return linear_cross_entropy(h, self.out_weight, None, targets, IGNORE)
 
     @property

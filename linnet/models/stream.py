@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from .backbone import Backbone
-from .base import Model
+from .base import StreamModel
 from .config import ModelConfig
 from .inputs import Inputs, mask_of
 from .language import check_tokens
 from .state import ModelState
 
 
-class Forecaster(Model):
+class Forecaster(StreamModel):
     """`horizon` steps of `output_dim` channels (0: as many as come in); the loss is the squared error.
 
     With `output_channels`, what is learned is the change from the present value of these inputs: a new model begins
@@ -41,16 +41,18 @@ class Forecaster(Model):
     def forward(
         self, values: Tensor, state: ModelState | None = None, *, output_state: bool = True
     ) -> tuple[Tensor, ModelState | None]:
-        h, state = self.backbone(self.inputs(values), state, output_state=output_state and self.config.causal)
-        return self._forecast(h, values), state
+        h, state = self.backbone(self.enter(values), state, output_state=output_state and self.config.causal)
+        return self.leave(h, values), state
 
-    def step(self, value: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """The next value of every row: [B,C] -> [B,h,O]."""
-        h, state = self.backbone.step(self.inputs(value), state)
-        return self._forecast(h, value), state
+    def enter(self, x: Tensor) -> Tensor:
+        return self.inputs(x)
 
-    def _forecast(self, h: Tensor, now: Tensor) -> Tensor:  # [...,E], [...,C] -> [...,h,O]
-        change = self.head(h).unflatten(-1, self.shape)
+    def leave(self, h: Tensor, x: Tensor) -> Tensor:  # [...,E], [...,C] -> [...,h,O]
+        return self.forecast(self.head(h), x)
+
+    def forecast(self, out: Tensor, now: Tensor) -> Tensor:
+        """What the head says, [...,h O], and the present values [...,C] -> [...,h,O]."""
+        change = out.unflatten(-1, self.shape)
         channels = list(self.config.output_channels)
         return change + now[..., channels].to(change.dtype).unsqueeze(-2) if channels else change
 
@@ -76,7 +78,7 @@ class Forecaster(Model):
         return (forecast if forecast.dtype == torch.float64 else forecast.float()) - targets
 
 
-class Classifier(Model):
+class Classifier(StreamModel):
     """`vocab_size` classes; the input is `input_dim` numbers a step, or one of `source_vocab_size` tokens."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -97,14 +99,15 @@ class Classifier(Model):
         """lengths [B]: real steps of each row. Logits [B,N] of each row as a whole; a state only if causal."""
         mask = mask_of(lengths, *inputs.shape[:2])
         h, state = self.backbone(
-            self.inputs(inputs), state, mask=mask, output_state=output_state and self.config.causal
+            self.enter(inputs), state, mask=mask, output_state=output_state and self.config.causal
         )
-        return self.head(self._pooled(h, mask)), state
+        return self.leave(self._pooled(h, mask), inputs), state
 
-    def step(self, value: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """The next step of every row, [B,C] or tokens [B] -> logits [B,N] of all so far; causal models only."""
-        h, state = self.backbone.step(self.inputs(value), state)
-        return self.head(h), state
+    def enter(self, x: Tensor) -> Tensor:
+        return self.inputs(x)
+
+    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+        return self.head(h)
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         return self._score(self._logits(batch), batch["labels"])
