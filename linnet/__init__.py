@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import data as data
     from . import feature_maps as feature_maps
+    from . import generate as generate
     from . import layers as layers
     from . import models as models
     from . import train as train
@@ -51,6 +52,7 @@ __all__ = [
     "data",
     "explain_dispatch",
     "feature_maps",
+    "generate",
     "join_states",
     "layers",
     "linear_attention",
@@ -68,7 +70,7 @@ __all__ = [
     "train",
 ]
 
-_FOLDERS = ("data", "feature_maps", "layers", "models", "train")
+_FOLDERS = ("data", "feature_maps", "generate", "layers", "models", "train")
 _HOMES = {"BackendError": ".errors", "StateError": ".errors"} | dict.fromkeys(_FOLDERS, "")
 
 

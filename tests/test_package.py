@@ -28,6 +28,7 @@ PUBLIC = {
     "data",
     "explain_dispatch",
     "feature_maps",
+    "generate",
     "join_states",
     "layers",
     "linear_attention",
@@ -45,7 +46,7 @@ PUBLIC = {
     "train",
 }
 
-FOLDERS = {"data", "feature_maps", "layers", "models", "train"}
+FOLDERS = {"data", "feature_maps", "generate", "layers", "models", "train"}
 
 # folder -> folders of linnet it may import beside itself and SHARED; None is any, and nothing imports `cli`.
 MAY_IMPORT: dict[str, set[str] | None] = {
@@ -57,17 +58,17 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "data": set(),
     "tasks": set(),
     "train": {"models", "data", "native", "ops"},
-    "generate": {"models"},
+    "generate": {"models", "layers", "feature_maps", "ops", "native", "data"},
     "serve": {"models", "generate"},
     "icl": {"models", "tasks"},
-    "hf": {"models", "generate"},
+    "hf": {"models", "generate", "ops", "data"},
     "experiments": {"tasks", "data", "models", "train", "icl"},
     "reports": {"experiments"},
-    "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data"},
+    "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate"},
     "cli": None,
 }
 TOP_LEVEL = {
-    "__init__": {"errors", "data", "feature_maps", "layers", "models", "ops", "train"},
+    "__init__": {"errors", "data", "feature_maps", "generate", "layers", "models", "ops", "train"},
     "__main__": {"cli"},
     "atomic": set(),
     "errors": set(),

@@ -6,12 +6,13 @@ fork = state                               a value: never altered, so keeping it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..ops.state import AnyState, Rows
+from ..ops.state import AnyState, Rows, join_states
 
 
 class ModelState(NamedTuple):
@@ -41,3 +42,9 @@ class ModelState(NamedTuple):
 
     def clone(self) -> ModelState:
         return ModelState(tuple(layer.clone() for layer in self.layers), self.position.clone())
+
+    @classmethod
+    def join(cls, states: Sequence[ModelState]) -> ModelState:
+        """One state with the rows of all, in order."""
+        layers = tuple(join_states(parts) for parts in zip(*(state.layers for state in states), strict=True))
+        return cls(layers, torch.cat([state.position for state in states]))

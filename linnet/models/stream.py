@@ -98,9 +98,7 @@ class Classifier(StreamModel):
     ) -> tuple[Tensor, ModelState | None]:
         """lengths [B]: real steps of each row. Logits [B,N] of each row as a whole; a state only if causal."""
         mask = mask_of(lengths, *inputs.shape[:2])
-        h, state = self.backbone(
-            self.enter(inputs), state, mask=mask, output_state=output_state and self.config.causal
-        )
+        h, state = self.backbone(self.enter(inputs), state, mask=mask, output_state=output_state and self.config.causal)
         return self.leave(self._pooled(h, mask), inputs), state
 
     def enter(self, x: Tensor) -> Tensor:
