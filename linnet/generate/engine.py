@@ -17,8 +17,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..errors import StateError
+from ..errors import BackendError, StateError, unknown
 from ..models import ModelState, StreamModel
+
+BACKENDS = ("auto", "native", "torch")
 
 
 class Engine(ABC):
@@ -195,9 +197,27 @@ class TorchEngine(Engine):
         self._group, self._joined = (), None
 
 
-def open_engine(model: StreamModel, *, weights: str = "float32", backend: str = "auto") -> Engine:
-    """The engine for a model: `backend` "native", "torch", or "auto" for the first of them that can run it."""
-    return TorchEngine(model)
+def open_engine(
+    model: StreamModel, *, weights: str = "float32", backend: str = "auto", threads: int | None = None
+) -> Engine:
+    """The engine for a model: `backend` "native", "torch", or "auto" for the first of them that can run it.
+
+    `weights` "bfloat16" or "int8" are smaller and faster, rounded, and native only. `threads`: torch's number if None.
+    """
+    from .native_engine import NativeEngine  # not at the top: it is written in terms of Engine
+
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, BACKENDS)
+    if weights != "float32" and backend == "torch":
+        raise BackendError(f"weights {weights!r} need the native decoder; use backend 'native', or weights 'float32'")
+    if backend == "torch":
+        return TorchEngine(model)
+    try:
+        return NativeEngine(model, weights, threads)
+    except BackendError:
+        if backend == "native" or weights != "float32":
+            raise
+        return TorchEngine(model)
 
 
 def _listed(rows: Sequence[int], most: int = 8) -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ABI = 2
+ABI = 3
 CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
 ROWS = struct.Struct("10q9qd")  # linnet_rows: pointers, sizes and switches, eps
 STATUS = {
@@ -44,6 +44,12 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     for name in ("linnet_forward", "linnet_backward", "linnet_step"):
         getattr(lib, name).argtypes = [ctypes.c_char_p]
     lib.linnet_run_rows.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    lib.linnet_matmul.argtypes = [ctypes.c_char_p, *[ctypes.c_int64] * 4]
+    lib.linnet_read.argtypes = [ctypes.c_int64] * 4
+    lib.linnet_model_sizes.argtypes = [ctypes.c_int64]
+    lib.linnet_model_sizes.restype = lib.linnet_decode_scratch.restype = ctypes.c_int64
+    lib.linnet_decode_scratch.argtypes = [ctypes.c_int64] * 4
+    lib.linnet_decode_step.argtypes = [ctypes.c_char_p, ctypes.c_int64]
     return lib, None
 
 

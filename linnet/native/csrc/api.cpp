@@ -136,3 +136,34 @@ EXPORT int linnet_run_rows(const linnet_rows *c, int64_t function) {
   if (status || c->rows == 0) return status;
   return table()->rows[function](c);
 }
+
+// Sizes of the structs of model.h, for whoever packs them.
+EXPORT int64_t linnet_model_sizes(int64_t which) {
+  const int64_t sizes[] = {sizeof(linnet_matrix), sizeof(linnet_map), sizeof(linnet_layer), sizeof(linnet_model),
+                           sizeof(linnet_decode)};
+  return which >= 0 && which < 5 ? sizes[which] : -1;
+}
+
+EXPORT int linnet_matmul(const linnet_matrix *m, const float *x, float *y, int64_t B, int64_t threads) {
+  if (m->out < 1 || m->in < 1 || m->kind < 0 || m->kind > LINNET_INT8 || B < 1 || threads < 1)
+    return LINNET_BAD_ARGUMENT;
+  return table()->matmul(m, x, y, B, threads);
+}
+
+// Reads every byte once: the time is the limit of whatever has to read as much.
+EXPORT int linnet_read(const float *p, int64_t bytes, int64_t threads, float *sink) {
+  if (bytes < 0 || threads < 1) return LINNET_BAD_ARGUMENT;
+  return table()->read(p, bytes, threads, sink);
+}
+
+EXPORT int64_t linnet_decode_scratch(const linnet_model *m, int64_t B, int64_t threads, int64_t longest) {
+  if (B < 1 || threads < 1 || longest < 0) return -1;
+  return table()->decode_scratch(m, B, threads, longest);
+}
+
+EXPORT int linnet_decode_step(const linnet_decode *c, const linnet_model *m) {
+  if (c->B < 1 || c->threads < 1 || (uintptr_t)c->scratch % 64) return LINNET_BAD_ARGUMENT;
+  if (m->embed ? !c->tokens : !c->values) return LINNET_BAD_ARGUMENT;
+  if (m->caches && (!c->cache || !c->capacity)) return LINNET_BAD_ARGUMENT;
+  return table()->decode(c, m);
+}

@@ -7,6 +7,7 @@
 #endif
 
 #include "backward.h"
+#include "decode.h"
 #include "forward.h"
 #include "nn.h"
 #include "step.h"
@@ -146,4 +147,8 @@ const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
     forward,
     backward,
     step,
-    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums}};
+    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums},
+    matmul_call,
+    read_sweep,
+    decode_scratch,
+    decode};

@@ -6,7 +6,9 @@
 #pragma once
 #include <stdint.h>
 
-#define LINNET_ABI 2
+#include "model.h"
+
+#define LINNET_ABI 3
 
 typedef struct {
   // forward: outputs, then inputs
@@ -68,4 +70,8 @@ typedef struct {
   int (*backward)(const linnet_call *);
   int (*step)(const linnet_call *);
   int (*rows[LINNET_ROW_FUNCTIONS])(const linnet_rows *);
+  int (*matmul)(const linnet_matrix *, const float *x, float *y, int64_t B, int64_t threads);
+  int (*read)(const float *p, int64_t bytes, int64_t threads, float *sink);
+  int64_t (*decode_scratch)(const linnet_model *, int64_t B, int64_t threads, int64_t longest);
+  int (*decode)(const linnet_decode *, const linnet_model *);
 } linnet_table;

@@ -87,24 +87,29 @@ INLINE vf inverse(vf x) {
 
 // ---- norms: y = (x - mean) rstd weight + bias; RMS: mean = 0 -------------------------------------------------------
 
+// y [N] from x [N]; the mean and 1 / deviation go to stat unless it is null. y may be x.
 template <bool RMS>
-INLINE void norm_row(const linnet_rows *c, int64_t r) {
-  const int64_t N = c->cols;
-  const float *x = c->x + r * N;
-  float *y = c->out + r * N;
+INLINE void normalize(float *y, const float *x, const float *weight, const float *bias, int64_t N, double eps,
+                      float *stat) {
   const float mean = RMS ? 0.0f : total(N, [&](int64_t i, auto v) { return v.get(x + i); }) / (float)N;
   const float var = total(N, [&](int64_t i, auto v) {
     const vf d = v.present(v.get(x + i) - mean);
     return d * d;
   }) / (float)N;
-  const float rstd = 1.0f / sqrtf(var + (float)c->eps);
+  const float rstd = 1.0f / sqrtf(var + (float)eps);
   along(N, [&](int64_t i, auto v) {
     vf n = (v.get(x + i) - mean) * rstd;
-    if (c->weight) n = n * v.get(c->weight + i);
-    if (c->bias) n = n + v.get(c->bias + i);
+    if (weight) n = n * v.get(weight + i);
+    if (bias) n = n + v.get(bias + i);
     v.put(y + i, n);
   });
-  if (c->out2) c->out2[2 * r] = mean, c->out2[2 * r + 1] = rstd;
+  if (stat) stat[0] = mean, stat[1] = rstd;
+}
+
+template <bool RMS>
+INLINE void norm_row(const linnet_rows *c, int64_t r) {
+  const int64_t N = c->cols;
+  normalize<RMS>(c->out + r * N, c->x + r * N, c->weight, c->bias, N, c->eps, c->out2 ? c->out2 + 2 * r : nullptr);
 }
 
 // With n = (x - mean) rstd and h = g weight:  dx = rstd (h - mean(h) - n mean(h n)),  dweight += g n,  dbias += g.

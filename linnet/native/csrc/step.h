@@ -21,9 +21,7 @@ NOINLINE void map_token(int64_t kind, float *dst, const float *x, int64_t D) {
   }
 }
 
-void token_features(const Shape &s, float *f, const float *x) {
-  if (!s.quad) return map_token(s.c->kind, f, x, s.c->D);
-  const Quadratic &m = s.m;
+void quadratic_token(const Quadratic &m, float *f, const float *x) {
   if (m.c0 > 0.0f) *f++ = m.w0;
   if (m.c1 > 0.0f)
     for (int64_t i = 0; i < m.D; ++i) *f++ = x[i] * m.w1;
@@ -33,6 +31,13 @@ void token_features(const Shape &s, float *f, const float *x) {
       const float xi = x[i] * m.w_off;
       for (int64_t j = i + 1; j < m.D; ++j) *f++ = xi * x[j];
     }
+}
+
+void token_features(const Shape &s, float *f, const float *x) {
+  if (s.quad)
+    quadratic_token(s.m, f, x);
+  else
+    map_token(s.c->kind, f, x, s.c->D);
 }
 
 // z1 = z0 + phi(k); returns scale / (scale phi(q).z1 + eps), or scale. T: float, or double for streams without end.

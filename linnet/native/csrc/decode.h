@@ -1,0 +1,442 @@
+// The whole model for one token of each row, in one call and one parallel region.
+//
+// Few rows: the threads are one team. Panels of a matrix, heads and channels are split between them, with a barrier
+// after each; a single row's norms are made by every thread for itself, which is cheaper than waiting. Many rows: each
+// thread takes rows of its own through all layers and waits for nobody. A row's numbers are the same bits either way.
+#pragma once
+#include <sched.h>
+
+#include "matmul.h"
+#include "mix.h"
+
+namespace {
+
+// ---- threads --------------------------------------------------------------------------------------------------------
+
+struct Gate {
+  alignas(64) int arrived;
+  alignas(64) int phase;
+};
+
+struct Team {
+  Gate *gate;
+  int64_t rank, size;
+
+  void wait() const {
+    if (size == 1) return;
+    const int phase = __atomic_load_n(&gate->phase, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&gate->arrived, 1, __ATOMIC_ACQ_REL) == size) {
+      __atomic_store_n(&gate->arrived, 0, __ATOMIC_RELAXED);
+      __atomic_store_n(&gate->phase, phase + 1, __ATOMIC_RELEASE);
+      return;
+    }
+    for (int64_t spins = 1; __atomic_load_n(&gate->phase, __ATOMIC_ACQUIRE) == phase; ++spins) {
+#if defined(__x86_64__)
+      _mm_pause();
+#endif
+      if (spins % 4096 == 0) sched_yield();  // the other thread may want this very core
+    }
+  }
+};
+
+struct Range {
+  int64_t from, to;
+};
+
+// The part of n things, in units, that falls to this thread.
+Range share(const Team &team, int64_t n, int64_t unit = 1) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t a = units * team.rank / team.size * unit, b = units * (team.rank + 1) / team.size * unit;
+  return {a < n ? a : n, b < n ? b : n};
+}
+
+// ---- scratch --------------------------------------------------------------------------------------------------------
+
+// Widths of the rows of the buffers, in floats; a multiple of 16, and not of 1024, whose rows get in each other's way.
+struct Widths {
+  int64_t x, big, mixed, quantized, own, waves;
+};
+
+int64_t padded(int64_t n) {
+  n = round_up(n, 16);
+  return n % 1024 ? n : n + 16;
+}
+
+int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+int64_t map_room(const linnet_map *m) { return 4 * larger(larger(m->R, m->F), 2 * m->D) + 64; }
+
+Widths widths_of(const linnet_model *m, int64_t longest) {
+  Widths w = {padded(m->width), 16, 16, 0, 0, padded(2 * m->half)};
+  int64_t inputs = m->width;
+  for (int64_t i = 0; i < m->n_layers; ++i) {
+    const linnet_layer *l = m->layers + i;
+    w.big = larger(w.big, larger(l->in.out, l->up.out));
+    const int64_t mixed = l->mixer == LINNET_GATED_CONV ? l->channels : l->heads * l->value;
+    w.mixed = larger(w.mixed, larger(mixed, l->hidden));
+    const int64_t G = l->kv_heads ? l->heads / l->kv_heads : 0;
+    int64_t own = round_up(2 * (G + 1), 16) + round_up((l->heads + l->kv_heads) * l->key, 16);
+    if (l->mixer == LINNET_LINEAR)
+      own += (G + 1) * l->features + larger(map_room(&l->q_map), map_room(&l->k_map));
+    else
+      own += round_up(larger(longest, l->window), 16);
+    w.own = larger(w.own, own);
+  }
+  w.big = padded(w.big);
+  w.mixed = padded(w.mixed);
+  inputs = larger(inputs, w.mixed);
+  w.quantized = padded((quantized_bytes(inputs) + 3) / 4 + 1);
+  w.own = padded(w.own);
+  return w;
+}
+
+struct Buffers {
+  float *x, *n, *y;   // [rows, x]: the residual path, normed, what a branch adds
+  float *big, *mixed;  // [rows, big], [rows, mixed]
+  float *q, *scale;   // [rows, quantized] bytes; [rows]
+  float *waves;       // [rows, waves]: cos, sin of a row's position
+};
+
+constexpr int64_t GATE = 256;  // bytes
+
+int64_t row_floats(const Widths &w) { return 3 * w.x + w.big + w.mixed + w.quantized + w.waves + 16; }
+int64_t thread_floats(const Widths &w) { return w.own + 2 * w.x + w.quantized + w.waves + 16; }
+
+int64_t decode_scratch(const linnet_model *m, int64_t B, int64_t threads, int64_t longest) {
+  const Widths w = widths_of(m, longest);
+  return GATE + 4 * (B * row_floats(w) + threads * thread_floats(w));
+}
+
+float *take(float **p, int64_t n) {
+  float *at = *p;
+  *p += n;
+  return at;
+}
+
+// ---- one thread's part ------------------------------------------------------------------------------------------------
+
+struct Decoder {
+  const linnet_decode *c;
+  const linnet_model *m;
+  Team team;
+  Widths w;
+  Buffers b;
+  float *own;
+  int64_t first, rows;  // of the call
+  bool alone;           // one row and several threads: each has the row's residual path to itself
+
+  void row_wait() const {
+    if (!alone) team.wait();
+  }
+  Range my_rows() const { return alone || team.size == 1 ? Range{0, rows} : share(team, rows); }
+  int64_t slot(int64_t r) const { return c->slots[first + r]; }
+  int64_t position(int64_t r) const { return c->positions[slot(r)]; }
+  float *state(const linnet_layer *l, int64_t r) const { return c->states + slot(r) * c->stride + l->state; }
+
+  void norm(float *y, const float *x, const float *weight, const float *bias) const {
+    if (m->rms)
+      normalize<true>(y, x, weight, bias, m->width, m->norm_eps, nullptr);
+    else
+      normalize<false>(y, x, weight, bias, m->width, m->norm_eps, nullptr);
+  }
+
+  // cos and sin of position t times each frequency, from its digits in base 256.
+  void turn(float *to, int64_t t) const {
+    const int64_t half = m->half;
+    const double *low = m->waves + (t & 255) * 2 * half;
+    if (t < 256) {
+      for (int64_t i = 0; i < 2 * half; ++i) to[i] = (float)low[i];
+      return;
+    }
+    for (int64_t i = 0; i < half; ++i) {
+      double a = low[2 * i], b = low[2 * i + 1];
+      for (int64_t d = 1, rest = t >> 8; rest; ++d, rest >>= 8) {
+        const double *p = m->waves + ((d * 256 + (rest & 255)) * half + i) * 2, re = a * p[0] - b * p[1];
+        b = a * p[1] + b * p[0];
+        a = re;
+      }
+      to[2 * i] = (float)a;
+      to[2 * i + 1] = (float)b;
+    }
+  }
+
+  void enter() const {
+    const Range s = my_rows();
+    const int64_t E = m->width;
+    for (int64_t r = s.from; r < s.to; ++r) {
+      float *x = b.x + r * w.x, *turns = b.waves + r * w.waves;
+      const int64_t t = position(r);
+      if (m->embed)
+        memcpy(x, m->embed + c->tokens[first + r] * E, E * sizeof(float));
+      else
+        matmul(&m->input, c->values + (first + r) * m->input.in, 0, nullptr, 0, nullptr, x, 0, 1, 0, (E + 31) / 32);
+      if (m->positions == LINNET_LEARNED)
+        along(E, [&](int64_t i, auto v) { v.put(x + i, v.get(x + i) + v.get(m->table + t * E + i)); });
+      if (m->half) {
+        if (r > s.from && t == position(r - 1))
+          memcpy(turns, turns - w.waves, 2 * m->half * sizeof(float));
+        else
+          turn(turns, t);
+      }
+      if (m->positions == LINNET_SINUSOIDAL)
+        for (int64_t i = 0; i < E; ++i) x[i] += turns[i ^ 1] * (float)m->gain;  // sin first, then cos
+    }
+  }
+
+  // The rows as int8 where the matrix wants them so.
+  void quantize(const linnet_matrix *a, const float *x, int64_t stride, Range s) const {
+    if (a->kind != LINNET_INT8 || !a->out) return;
+    for (int64_t r = s.from; r < s.to; ++r) {
+      float scale;
+      quantize_row(x + r * stride, a->in, (uint8_t *)(b.q + r * w.quantized), &scale);
+      b.scale[r] = scale;
+    }
+  }
+
+  // This thread's panels of y = A x, in units of `unit` panels.
+  Range product(const linnet_matrix *a, const float *x, int64_t x_stride, float *y, int64_t y_stride,
+               int64_t unit = 1) const {
+    const Range p = share(team, (a->out + 31) / 32, unit);
+    if (p.from < p.to)
+      matmul(a, x, x_stride, (const uint8_t *)b.q, w.quantized * 4, b.scale, y, y_stride, rows, p.from, p.to);
+    return {p.from * 32, p.to * 32 < a->out ? p.to * 32 : a->out};
+  }
+
+  // q and k of a row, [(H + K) D], turned to its position if the model turns them.
+  const float *turned(const linnet_layer *l, const float *x, float *to, int64_t r) const {
+    if (m->positions != LINNET_ROTARY) return x;
+    const float *t = b.waves + r * w.waves;
+    const int64_t D = l->key, half = D / 2;
+    for (int64_t h = 0; h < (l->heads + l->kv_heads) * D; h += D)
+      for (int64_t i = 0; i < half; ++i) {
+        const float cos = t[2 * i], sin = t[2 * i + 1];
+        to[h + i] = x[h + i] * cos - x[h + half + i] * sin;
+        to[h + half + i] = x[h + i] * sin + x[h + half + i] * cos;
+      }
+    return to;
+  }
+
+  // What a norm over all key-value heads needs: of q for each query of a group, and of k.
+  void joint(const linnet_layer *l, const float *qk, Moments *of) const {
+    const int64_t K = l->kv_heads, G = l->heads / K, D = l->key;
+    if (l->q_map.norm == 2)
+      for (int64_t g = 0; g < G; ++g) of[g] = moments(qk + g * D, K, G * D, D, l->q_map.eps);
+    if (l->k_map.norm == 2) of[G] = moments(qk + l->heads * D, K, D, D, l->k_map.eps);
+  }
+
+  void attend(const linnet_layer *l) const {
+    const int64_t H = l->heads, K = l->kv_heads, G = H / K, D = l->key, V = l->value;
+    Moments *of = (Moments *)own;  // G + 1 of them
+    float *turns = own + round_up(2 * (G + 1), 16), *rest = turns + round_up((H + K) * D, 16);
+    const float *qk = nullptr;
+    int64_t known = -1;
+    const Range s = share(team, rows * K);
+    for (int64_t task = s.from; task < s.to; ++task) {
+      const int64_t r = task / K, h = task % K;
+      const float *row = b.big + r * w.big;
+      if (known != r) {
+        known = r;
+        qk = turned(l, row, turns, r);
+        if (l->mixer == LINNET_LINEAR) joint(l, qk, of);
+      }
+      const float *q = qk + h * G * D, *k = qk + (H + h) * D, *v = row + (H + K) * D + h * V;
+      float *out = b.mixed + r * w.mixed + h * G * V;
+      if (l->mixer == LINNET_LINEAR)
+        linear(l, r, h, q, k, v, out, of, rest);
+      else
+        softmax(l, r, h, q, k, v, out, rest);
+    }
+  }
+
+  void linear(const linnet_layer *l, int64_t r, int64_t h, const float *q, const float *k, const float *v, float *out,
+              const Moments *of, float *rest) const {
+    const int64_t G = l->heads / l->kv_heads, D = l->key, V = l->value, F = l->features;
+    float *s = state(l, r) + h * F * V, *z = state(l, r) + l->kv_heads * F * V + h * F;
+    float *fk = rest, *fq = fk + F, *room = fq + G * F;
+    head_features(&l->k_map, fk, k, h, of[G], room);
+    for (int64_t g = 0; g < G; ++g) head_features(&l->q_map, fq + g * F, q + g * D, h, of[g], room);
+    linear_head(s, z, fq, fk, v, out, G, F, V, l->eps);
+  }
+
+  void softmax(const linnet_layer *l, int64_t r, int64_t h, const float *q, const float *k, const float *v, float *out,
+               float *p) const {
+    const int64_t K = l->kv_heads, G = l->heads / K, D = l->key, V = l->value, t = position(r);
+    const bool window = l->mixer == LINNET_WINDOW;
+    const int64_t room = window ? round_up(l->window, 16) : c->capacity[slot(r)];
+    const int64_t place = window ? t % l->window : t, n = window && t >= l->window ? l->window : t + 1;
+    float *base = window ? state(l, r) : c->cache[slot(r)] + l->cache * K * room * (D + V);
+    float *keys = base + h * room * D, *values = base + K * room * D + h * room * V;
+    put_key(keys, k, place, D);
+    memcpy(values + place * V, v, V * sizeof(float));
+    for (int64_t g = 0; g < G; ++g) softmax_head(out + g * V, q + g * D, keys, values, n, D, V, (float)l->scale, p);
+  }
+
+  // conv: y = conv(n) * gate + n.
+  void conv(const linnet_layer *l) const {
+    const Range s = share(team, l->channels, 16);
+    for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
+      const float *n = b.n + r * w.x, *gate = b.big + r * w.big;
+      float *y = b.y + r * w.x;
+      conv_channels(l, state(l, r), n, y, position(r), s.from, s.to);
+      along(s.to - s.from, [&](int64_t i, auto v) {
+        const int64_t at = s.from + i;
+        v.put(y + at, v.get(n + at) + v.get(y + at) * v.get(gate + at));
+      });
+    }
+  }
+
+  // gated: mixed = silu(conv(u1)) * u2.
+  void gated_conv(const linnet_layer *l) const {
+    const Range s = share(team, l->channels, 16);
+    for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
+      const float *u = b.big + r * w.big;
+      float *y = b.mixed + r * w.mixed;
+      conv_channels(l, state(l, r), u, y, position(r), s.from, s.to);
+      along(s.to - s.from, [&](int64_t i, auto v) {
+        const int64_t at = s.from + i;
+        const vf a = v.get(y + at);
+        v.put(y + at, a * sigmoid(a) * v.get(u + l->channels + at));
+      });
+    }
+  }
+
+  // Columns [from, to) of `up` are in big: their activation, in mixed.
+  void activate_columns(const linnet_layer *l, Range s) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float *x = b.big + r * w.big;
+      float *y = b.mixed + r * w.mixed;
+      if (l->mlp == ACT_RELU)
+        along(s.to - s.from, [&](int64_t i, auto v) { v.put(y + s.from + i, max_(v.get(x + s.from + i), 0.0f)); });
+      if (l->mlp == ACT_GELU)
+        along(s.to - s.from, [&](int64_t i, auto v) { v.put(y + s.from + i, gelu(v.get(x + s.from + i), nullptr)); });
+      if (l->mlp != ACT_SWIGLU) continue;
+      for (int64_t at = s.from; at < s.to; at += 64) {  // 32 gates, 32 values
+        const int64_t n = l->hidden - at / 2 < 32 ? l->hidden - at / 2 : 32;
+        along(n, [&](int64_t i, auto v) {
+          const vf g = v.get(x + at + i);
+          v.put(y + at / 2 + i, g * sigmoid(g) * v.get(x + at + 32 + i));
+        });
+      }
+    }
+  }
+
+  // x += y, normed after the sum in a post-norm model.
+  void add(const float *y, const float *weight, const float *bias) const {
+    const Range s = my_rows();
+    for (int64_t r = s.from; r < s.to; ++r) {
+      float *x = b.x + r * w.x;
+      along(m->width, [&](int64_t i, auto v) { v.put(x + i, v.get(x + i) + v.get(y + r * w.x + i)); });
+      if (!m->pre) norm(x, x, weight, bias);
+    }
+  }
+
+  // n = what the next branch reads: normed by `weight`, unless null or after the sums; as int8 too if `a` wants that.
+  void branch(const linnet_matrix *a, bool normed, const float *weight, const float *bias) const {
+    const Range s = my_rows();
+    for (int64_t r = s.from; r < s.to; ++r) {
+      if (normed)
+        norm(b.n + r * w.x, b.x + r * w.x, weight, bias);
+      else
+        memcpy(b.n + r * w.x, b.x + r * w.x, m->width * sizeof(float));
+    }
+    quantize(a, b.n, w.x, s);
+    row_wait();
+  }
+
+  void mix(const linnet_layer *l) const {
+    branch(&l->in, m->pre, l->norm1, l->bias1);
+    product(&l->in, b.n, w.x, b.big, w.big);
+    team.wait();
+    if (l->mixer == LINNET_CONV) {
+      conv(l);
+      team.wait();
+      return;
+    }
+    if (l->mixer == LINNET_GATED_CONV)
+      gated_conv(l);
+    else
+      attend(l);
+    team.wait();
+    project_back(&l->out);
+  }
+
+  // y = A mixed.
+  void project_back(const linnet_matrix *a) const {
+    if (a->kind == LINNET_INT8) {
+      quantize(a, b.mixed, w.mixed, my_rows());
+      row_wait();
+    }
+    product(a, b.mixed, w.mixed, b.y, w.x);
+    team.wait();
+  }
+
+  void mlp(const linnet_layer *l) const {
+    branch(&l->up, m->pre, l->norm2, l->bias2);
+    if (l->mlp == LINNET_IDENTITY_MLP) return;
+    const Range s = product(&l->up, b.n, w.x, b.big, w.big, l->mlp == ACT_SWIGLU ? 2 : 1);
+    activate_columns(l, s);
+    team.wait();
+    project_back(&l->down);
+  }
+
+  void run() const {
+    enter();
+    for (int64_t i = 0; i < m->n_layers; ++i) {
+      const linnet_layer *l = m->layers + i;
+      mix(l);
+      add(b.y, l->norm1, l->bias1);
+      if (l->mlp == LINNET_NO_MLP) continue;
+      mlp(l);
+      add(l->mlp == LINNET_IDENTITY_MLP ? b.n : b.y, l->norm2, l->bias2);
+    }
+    branch(&m->head, m->last != nullptr, m->last, m->last_bias);
+    product(&m->head, b.n, w.x, c->out + first * m->head.out, m->head.out);
+  }
+};
+
+constexpr int64_t OWN_ROWS = 32;  // with this many rows for each thread, none waits for another
+
+void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, int64_t threads) {
+  const Widths w = widths_of(m, c->longest);
+  Gate *gate = (Gate *)c->scratch;
+  const bool apart = c->B >= OWN_ROWS * threads;
+  const Range mine = apart ? share({gate, rank, threads}, c->B) : Range{0, c->B};
+  if (mine.from == mine.to) return;
+  float *p = (float *)((char *)c->scratch + GATE);
+  Buffers all;
+  all.x = take(&p, c->B * w.x) + mine.from * w.x;
+  all.n = take(&p, c->B * w.x) + mine.from * w.x;
+  all.y = take(&p, c->B * w.x) + mine.from * w.x;
+  all.big = take(&p, c->B * w.big) + mine.from * w.big;
+  all.mixed = take(&p, c->B * w.mixed) + mine.from * w.mixed;
+  all.q = take(&p, c->B * w.quantized) + mine.from * w.quantized;
+  all.waves = take(&p, c->B * w.waves) + mine.from * w.waves;
+  all.scale = take(&p, c->B * 16) + mine.from * 16;
+  p += rank * thread_floats(w);
+  float *own = take(&p, w.own);
+  const bool alone = !apart && c->B == 1 && threads > 1;
+  if (alone) {
+    all.x = take(&p, w.x);
+    all.n = take(&p, w.x);
+    all.q = take(&p, w.quantized);
+    all.waves = take(&p, w.waves);
+    all.scale = take(&p, 16);
+  }
+  const Team team = apart ? Team{gate, 0, 1} : Team{gate, rank, threads};
+  Decoder{c, m, team, w, all, own, mine.from, mine.to - mine.from, alone}.run();
+}
+
+int decode(const linnet_decode *c, const linnet_model *m) {
+  memset(c->scratch, 0, sizeof(Gate));
+#ifdef _OPENMP
+  const int want = omp_in_parallel() ? 1 : (int)c->threads;
+#pragma omp parallel num_threads(want) if (want > 1)
+  decode_part(c, m, omp_get_thread_num(), omp_get_num_threads());
+#else
+  decode_part(c, m, 0, 1);
+#endif
+  for (int64_t r = 0; r < c->B; ++r) ++c->positions[c->slots[r]];
+  return LINNET_OK;
+}
+
+}  // namespace

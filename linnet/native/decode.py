@@ -1,0 +1,74 @@
+"""The structs of csrc/model.h, packed field by field, and the calls that take them: a model's step in native code.
+
+    model = Packet(MODEL, ...)         bytes that stay where they are, with the tensors they point to
+    step(call, model)                  one token of each row of a running batch
+
+Only packing here: what the fields mean stands in csrc/model.h, what is put into them in linnet/generate/program.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .library import STATUS, library
+from .matmul import MATRIX
+
+MAP = struct.Struct("14q6d")
+LAYER = struct.Struct("19q2d" + "14q6d" * 2 + "7q" * 4)
+MODEL = struct.Struct("13q2d" + "7q" * 2)
+DECODE = struct.Struct("13q")
+
+PREPARE = {"plain": 0, "norm": 1, "project": 2, "favor": 3, "fourier": 4, "softmax": 5, "dpfp": 6, "taylor_full": 7}
+MONOMIALS = 6
+MIXERS = {"linear": 0, "softmax": 1, "window": 2, "conv": 3, "gated_conv": 4}
+MLPS = {"none": -1, "identity": -2, "relu": 0, "gelu": 1, "swiglu": 2}
+POSITIONS = {"none": 0, "learned": 1, "sinusoidal": 2, "rotary": 3}
+DIGITS = 5  # of a position in base 256: the tables of waves
+NO_MATRIX = (0,) * 7
+
+
+class Packet:
+    """Bytes at a fixed address; `kept` are the tensors and packets they point to."""
+
+    def __init__(self, data: bytes, *kept: Any) -> None:
+        self.buffer = ctypes.create_string_buffer(data, len(data))
+        self.kept = kept
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.buffer)
+
+
+def pointer(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def check_sizes() -> None:
+    """The structs are as long as the library thinks, or it is another version's."""
+    lib = library()
+    assert lib is not None
+    for i, packed in enumerate((MATRIX, MAP, LAYER, MODEL, DECODE)):
+        assert lib.linnet_model_sizes(i) == packed.size, (i, packed.size, lib.linnet_model_sizes(i))
+
+
+def scratch(model: Packet, rows: int, threads: int, longest: int) -> Tensor:
+    """Memory for a step of so many rows, on a 64-byte boundary."""
+    lib = library()
+    assert lib is not None
+    size = int(lib.linnet_decode_scratch(model.address, rows, threads, longest))
+    memory = torch.empty(size + 64, dtype=torch.uint8)
+    return memory[-memory.data_ptr() % 64 :]
+
+
+def step(call: bytes, model: Packet) -> None:
+    """One step; the caller vouches for every pointer in it."""
+    lib = library()
+    assert lib is not None
+    status = lib.linnet_decode_step(call, model.address)
+    if status:
+        raise RuntimeError(f"linnet_decode_step refused the call: {STATUS.get(status, status)}")

@@ -1,0 +1,130 @@
+"""Weights packed once, then multiplied by a few vectors at a time:  y = W x + b,  for decoding.
+
+    float32   [panel][k][32 outputs]
+    bfloat16  [panel][k][16 words], output j in the low half and output j + 16 in the high half of word j
+    int8      [panel][k / 4][32 outputs][4 k];  W = scale[o] * integer,  scale = max|W[o]| / 127
+
+The layout is the same on every instruction set (csrc/matmul.h). int8 rounds x too: integers of max|x| / 127 per row, and
+the products of integers are added exactly; a row with an infinity or a NaN in it comes out as NaN.
+A row of y is the same bits alone, in any batch and on any number of threads. B rows of x, K inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .library import STATUS, library
+
+PANEL = 32
+KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
+MATRIX = struct.Struct("7q")  # linnet_matrix: pointers, sizes, kind
+MOST_INT8 = (2**31 - 1) // 127**2  # inputs of an int8 matrix: more could overflow a sum
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A packed matrix; its fields keep the memory alive that `struct` points to."""
+
+    w: Tensor  # bytes, 64-byte aligned
+    scale: Tensor | None  # int8: [O padded] float32
+    sums: Tensor | None  # int8: [O padded] int32, the sums of the integers of each row
+    bias: Tensor | None  # [O padded] float32
+    outputs: int
+    inputs: int
+    kind: str
+
+    def struct(self) -> tuple[int, ...]:
+        """The fields of linnet_matrix (csrc/linnet.h), for struct "7q"."""
+        tensors = (self.w, self.scale, self.sums, self.bias)
+        pointers = (0 if t is None else t.data_ptr() for t in tensors)
+        return (*pointers, self.outputs, self.inputs, KINDS[self.kind])
+
+
+def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> Packed:
+    """weight [O,K] and bias [O] in the layout of `kind`."""
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind of weights {kind!r}; accepted: {', '.join(KINDS)}")
+    if weight.ndim != 2 or 0 in weight.shape or not weight.is_floating_point():
+        raise ValueError(f"weight must be floats of shape [O,K], not {weight.dtype} {tuple(weight.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias must have shape {tuple(weight.shape[:1])} like the rows of weight, not {tuple(bias.shape)}"
+        )
+    O, K = weight.shape
+    if kind == "int8" and K > MOST_INT8:
+        raise ValueError(f"int8 weights take at most {MOST_INT8} inputs, not {K}; pack them as bfloat16")
+    if kind == "int8" and not weight.isfinite().all():
+        raise ValueError("int8 weights must be finite, and these hold an infinity or a NaN; pack them as float32")
+    w = _pad(weight.detach().to("cpu", torch.float32), PANEL)  # [O',K]
+    padded_bias = None if bias is None else _pad(bias.detach().to("cpu", torch.float32), PANEL).clone()
+    if kind == "int8":
+        w, scale, sums = _integers(w)
+        return Packed(_aligned(_int8_panels(w)), scale, sums, padded_bias, O, K, kind)
+    panels = w.view(-1, PANEL, K).transpose(1, 2)  # [panel,K,32]
+    if kind == "bfloat16":
+        panels = panels.bfloat16().unflatten(2, (2, 16)).transpose(2, 3)  # [panel,K,16,2]
+    return Packed(_aligned(panels), None, None, padded_bias, O, K, kind)
+
+
+def unpack(packed: Packed) -> Tensor:
+    """The weights [O,K] in float32 that the packed ones stand for."""
+    O, K = packed.outputs, packed.inputs
+    if packed.kind == "int8":
+        w = packed.w.view(torch.int8).view(-1, (K + 3) // 4, PANEL, 4).transpose(1, 2).flatten(2).flatten(0, 1)
+        assert packed.scale is not None
+        return w[:O, :K] * packed.scale[:O, None]
+    if packed.kind == "bfloat16":
+        panels = packed.w.view(torch.bfloat16).view(-1, K, 16, 2).transpose(2, 3).flatten(2)
+    else:
+        panels = packed.w.view(torch.float32).view(-1, K, PANEL)
+    return panels.transpose(1, 2).reshape(-1, K)[:O].float()
+
+
+def matmul(packed: Packed, x: Tensor, threads: int | None = None) -> Tensor:
+    """x [B,K] float32 on the cpu -> [B,O]; on torch's number of threads unless told."""
+    if x.ndim != 2 or x.shape[1] != packed.inputs or x.dtype != torch.float32 or x.device.type != "cpu":
+        raise ValueError(
+            f"x must be float32 [B,{packed.inputs}] on the cpu, not {x.dtype} {tuple(x.shape)} on {x.device.type}"
+        )
+    x, y = x.contiguous(), torch.empty(x.shape[0], packed.outputs)
+    lib = library()
+    assert lib is not None
+    call = MATRIX.pack(*packed.struct())
+    status = lib.linnet_matmul(call, x.data_ptr(), y.data_ptr(), x.shape[0], threads or torch.get_num_threads())
+    if status:
+        raise RuntimeError(f"linnet_matmul refused the call: {STATUS.get(status, status)}")
+    return y
+
+
+def _pad(t: Tensor, multiple: int, dim: int = 0) -> Tensor:
+    missing = -t.shape[dim] % multiple
+    if not missing:
+        return t
+    shape = list(t.shape)
+    shape[dim] = missing
+    return torch.cat([t, t.new_zeros(shape)], dim)
+
+
+def _integers(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """w [O',K] -> integers of -127 to 127 [O',K], scale [O'], sums of the integers [O']; rows of zeros have scale 0."""
+    scale = w.abs().amax(1) / 127
+    near = torch.where(scale[:, None] > 0, w / scale[:, None], 0.0).round().clamp(-127, 127)
+    return near.to(torch.int8), scale, near.to(torch.int32).sum(1, dtype=torch.int32)
+
+
+def _int8_panels(w: Tensor) -> Tensor:
+    return _pad(w, 4, 1).view(w.shape[0] // PANEL, PANEL, -1, 4).transpose(1, 2)  # [panel,K/4,32,4]
+
+
+def _aligned(t: Tensor) -> Tensor:
+    """The bytes of t, in order, on a 64-byte boundary."""
+    raw = t.contiguous().view(-1).view(torch.uint8)
+    memory = torch.empty(raw.numel() + 64, dtype=torch.uint8)
+    start = -memory.data_ptr() % 64
+    out = memory[start : start + raw.numel()]
+    out.copy_(raw)
+    return out
