@@ -211,21 +211,19 @@ class NativeEngine(Engine):
         for i, row in enumerate(rows):
             one = state.select([i]).to("cpu", torch.float32)
             seen, slot = int(one.position[0]), self._slots[row]
-            self._check_counts(one, seen)
             for layer, part in enumerate(one.layers):
                 self._import_layer(slot, layer, part, seen)
             self._positions[slot] = seen
 
-    def _check_counts(self, one: ModelState, seen: int) -> None:
-        """Caches hold as many tokens as the position says, or places would be mixed up."""
-        for i, part in enumerate(one.layers):
+    def _check_state(self, state: ModelState) -> None:
+        """Also: caches hold as many tokens as the position says, or places would be mixed up."""
+        super()._check_state(state)
+        for i, part in enumerate(state.layers):
             if isinstance(part, (KVState, WindowState)):
-                most = seen if isinstance(part, KVState) else part.k.shape[1]
-                count = int(real_tokens(part).sum())
-                if count != min(seen, most):
-                    raise StateError(
-                        f"layer {i} remembers {count} tokens of a stream of {seen}; accepted: {min(seen, most)}"
-                    )
+                for seen, count in zip(state.position.tolist(), real_tokens(part).sum(1).tolist(), strict=True):
+                    most = seen if isinstance(part, KVState) else min(seen, part.k.shape[1])
+                    if count != most:
+                        raise StateError(f"layer {i} remembers {count} tokens of a stream of {seen}; accepted: {most}")
 
     def _import_layer(self, slot: int, layer: int, part: AnyState, seen: int) -> None:
         mixer: Any = self.model.backbone.layers[layer].mixer
