@@ -62,17 +62,27 @@ class ImageModel(StreamModel):
         return log_softmax(wide, dim=-1).gather(-1, values[..., None])[..., 0]
 
     @torch.no_grad()
-    def sample(self, params: Tensor, generator: torch.Generator | None = None, temperature: float = 1.0) -> Tensor:
-        """Values drawn from what `log_prob` scores, [...,P] -> [...]; a temperature divides their log-probabilities."""
+    def sample(
+        self,
+        params: Tensor,
+        generator: torch.Generator | None = None,
+        temperature: float = 1.0,
+        *,
+        uniforms: Tensor | None = None,
+    ) -> Tensor:
+        """Values drawn from what `log_prob` scores, [...,P] -> [...]; a temperature divides their log-probabilities.
+
+        `uniforms` [...,2] in [0,1) decide what is drawn; they come from `generator` unless given.
+        """
         if not temperature >= 0:
             raise ValueError(f"temperature is {temperature}; accepted: 0 (the most probable value) or more; 1 samples")
         if self.mixture and temperature == 1:
-            return mixture.sample(params, generator, levels=self.levels)
+            return mixture.sample(params, generator, levels=self.levels, uniforms=uniforms)
         scores = mixture.log_probs(params, levels=self.levels) if self.mixture else params
         if temperature == 0:
             return scores.argmax(dim=-1)
-        chances = torch.softmax(scores.double() / temperature, dim=-1)
-        return torch.multinomial(chances.flatten(0, -2), 1, generator=generator).reshape(scores.shape[:-1])
+        u = mixture.two_uniforms(params, generator, uniforms)[..., 0]
+        return mixture.choose(scores.double() / temperature, u)
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         tokens = batch["tokens"]  # [B,T]

@@ -44,18 +44,39 @@ def log_probs(params: Tensor, *, levels: int = 256) -> Tensor:
     return log_prob(params[..., None, :].expand(*params.shape[:-1], levels, params.shape[-1]), values, levels=levels)
 
 
-def sample(params: Tensor, generator: torch.Generator | None = None, *, levels: int = 256) -> Tensor:
+def sample(
+    params: Tensor,
+    generator: torch.Generator | None = None,
+    *,
+    levels: int = 256,
+    uniforms: Tensor | None = None,
+) -> Tensor:
     """Values drawn from exactly P: a component, a point of its logistic, the bin that holds it. [...,3K] -> [...] long.
 
     The scale is exp(log s), clamped as in `log_prob`; the paper's released code samples with elu(y) + 1.0001 instead.
+    `uniforms` [...,2] decide the component and the point; they come from `generator` unless given.
     """
-    logits, mean, log_scale = _split(params.detach().double())  # float64: a float32 uniform cuts the tails at e^-17
-    u = torch.rand(logits.shape, dtype=logits.dtype, device=logits.device, generator=generator)
-    k = (logits - torch.log(-torch.log(u))).argmax(dim=-1, keepdim=True)  # Gumbel: argmax draws from softmax(logits)
-    mean, scale = mean.gather(-1, k)[..., 0], log_scale.gather(-1, k)[..., 0].exp()
-    point = torch.rand(mean.shape, dtype=mean.dtype, device=mean.device, generator=generator)
-    x = mean + scale * torch.logit(point)
+    which, where = two_uniforms(params, generator, uniforms).unbind(-1)
+    logits, mean, log_scale = _split(params.detach().double())
+    points = torch.addcmul(mean, log_scale.exp(), torch.logit(where).unsqueeze(-1))  # [...,K] one of each logistic
+    x = points.gather(-1, choose(logits, which).unsqueeze(-1)).squeeze(-1)
     return torch.round((x + 1) * ((levels - 1) / 2)).clamp_(0, levels - 1).long()
+
+
+def choose(scores: Tensor, u: Tensor) -> Tensor:
+    """A place drawn from softmax(scores): where its cumulative sum passes u in [0,1). [...,N], [...] -> [...] long."""
+    heights = torch.softmax(scores, -1).cumsum(-1).narrow(-1, 0, scores.shape[-1] - 1)  # the last is 1: always above u
+    return (heights <= u.unsqueeze(-1)).sum(-1)
+
+
+def two_uniforms(params: Tensor, generator: torch.Generator | None = None, given: Tensor | None = None) -> Tensor:
+    """[...,P] -> [...,2] numbers in [0,1), new or those given; float64, because float32 cuts the tails at e^-17."""
+    shape = (*params.shape[:-1], 2)
+    if given is None:
+        return torch.rand(shape, dtype=torch.float64, device=params.device, generator=generator)
+    if given.shape != shape or given.dtype != torch.float64:
+        raise ValueError(f"uniforms are {given.dtype} {list(given.shape)}; accepted: torch.float64 {list(shape)}")
+    return given
 
 
 def bits_per_dim(nats: float, count: float) -> float:
