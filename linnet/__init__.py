@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import generate as generate
     from . import layers as layers
     from . import models as models
+    from . import pretrained as pretrained
     from . import train as train
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
@@ -59,6 +60,7 @@ __all__ = [
     "linear_attention_step",
     "load_states",
     "models",
+    "pretrained",
     "read_header",
     "save_states",
     "short_conv",
@@ -70,7 +72,7 @@ __all__ = [
     "train",
 ]
 
-_FOLDERS = ("data", "feature_maps", "generate", "layers", "models", "train")
+_FOLDERS = ("data", "feature_maps", "generate", "layers", "models", "pretrained", "train")
 _HOMES = {"BackendError": ".errors", "StateError": ".errors"} | dict.fromkeys(_FOLDERS, "")
 
 

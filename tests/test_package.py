@@ -35,6 +35,7 @@ PUBLIC = {
     "linear_attention_step",
     "load_states",
     "models",
+    "pretrained",
     "read_header",
     "save_states",
     "short_conv",
@@ -46,7 +47,7 @@ PUBLIC = {
     "train",
 }
 
-FOLDERS = {"data", "feature_maps", "generate", "layers", "models", "train"}
+FOLDERS = {"data", "feature_maps", "generate", "layers", "models", "pretrained", "train"}
 
 # folder -> folders of linnet it may import beside itself and SHARED; None is any, and nothing imports `cli`.
 MAY_IMPORT: dict[str, set[str] | None] = {
@@ -62,13 +63,14 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "serve": {"models", "generate"},
     "icl": {"models", "tasks"},
     "hf": {"models", "generate", "ops", "data"},
+    "pretrained": {"models", "data"},
     "experiments": {"tasks", "data", "models", "train", "icl"},
     "reports": {"experiments"},
     "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate"},
     "cli": None,
 }
 TOP_LEVEL = {
-    "__init__": {"errors", "data", "feature_maps", "generate", "layers", "models", "ops", "train"},
+    "__init__": {"errors", "data", "feature_maps", "generate", "layers", "models", "ops", "pretrained", "train"},
     "__main__": {"cli"},
     "atomic": set(),
     "errors": set(),
@@ -83,7 +85,7 @@ HOMES = {
     "fast_transformers": {"bench"},
     "fla": {"bench"},
     "transformers": {"hf"},
-    "tokenizers": {"data"},
+    "tokenizers": {"data", "hf"},
     "soundfile": {"data"},
     "PIL": {"data"},
     "tensorboard": {"train"},
@@ -92,9 +94,11 @@ HOMES = {
     "fastapi": {"serve"},
     "uvicorn": {"serve"},
     "sklearn": {"icl"},
+    "gguf": {"pretrained"},
 }
 CORE = {"torch", "numpy", "safetensors"}
 LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the function that needs them
+OPTIONAL_FOLDERS = {"hf"}  # imported by name or not at all: here the packages they are about may stand at the top
 
 # What must not come along with the torch-side API; `import torch` alone brings none of them.
 HEAVY = "transformers matplotlib sklearn scipy pandas sympy torch._dynamo torch._inductor torch.onnx ray cyclopts rich"
@@ -208,7 +212,8 @@ def test_third_party_packages_have_one_home(path: Path) -> None:
         assert homes or top in CORE, f"{path.name} imports {top}, which has no home in the table"
         assert not homes or here in homes, f"{top} lives in {sorted(homes or ())}, not in {here}"
         assert here not in TORCH_ONLY or top == "torch", f"{here} knows torch only, not {top}"
-        assert not (at_top and top in LAZY), f"{path.name} imports {top} at the top: it is optional"
+        early = at_top and top in LAZY and here not in OPTIONAL_FOLDERS
+        assert not early, f"{path.name} imports {top} at the top: it is optional"
 
 
 def test_imports_inside_the_package_are_relative() -> None:

@@ -24,6 +24,8 @@ OPTIONAL = {  # package -> the extra that brings it
     "soundfile": "audio",
     "pillow": "vision",
     "matplotlib": "report",
+    "transformers": "hf",
+    "gguf": "gguf",
 }
 INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"

@@ -1,7 +1,7 @@
 """`linnet`: finds the sub-command, loads only that one, and turns a user's mistake into one sentence.
 
 Sub-commands are given as strings with their help beside them, so `linnet --help` imports neither torch nor them.
-Exit status: 0 done, 2 a mistake in what was asked (one sentence on stderr), 1 anything else (a traceback).
+Exit status: 0 done, 2 a mistake in what was asked (one sentence on stderr), 130 Ctrl-C, 1 anything else (a traceback).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ Commands to try first
 
     linnet train text          a character model on the shipped text, in minutes
     linnet eval runs/text      how good it is on what it has not seen
+    linnet generate text runs/text --prompt "Call me"
+                               what it writes, at a constant cost per letter
     linnet doctor              versions, processor, native kernels, choices
     linnet doctor --json       the same for a program, or for a bug report
     linnet bench ops --quick   our op beside scaled_dot_product_attention
@@ -37,10 +39,13 @@ app.command("linnet.cli.doctor:doctor", name="doctor", help="What is installed, 
 
 app.command("linnet.cli.train:train", name="train", help="Train on your own text, images, speech or streams.")
 app.command("linnet.cli.eval:evaluate", name="eval", help="Measure a trained model on its held-out data.")
+app.command("linnet.cli.generate:generate", name="generate", help="Text and images from a trained model.")
+app.command("linnet.cli.import_model:import_model", name="import", help="Bring a pretrained Llama-type model in.")
 
 bench = App(name="bench", help="Measure on this machine, beside what you would use instead.")
 bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")
 bench.command("linnet.cli.bench_train:train", name="train", help="A training step, linear beside softmax attention.")
+bench.command("linnet.cli.bench_decode:decode", name="decode", help="Generation, one token at a time, by batch.")
 app.command(bench)
 
 
@@ -50,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         app(argv, exit_on_error=False)
     except CycloptsError:
         sys.exit(2)  # already printed
+    except KeyboardInterrupt:
+        print("linnet: stopped by Ctrl-C", file=sys.stderr)
+        sys.exit(130)  # what a shell says of a command ended by SIGINT
     except BrokenPipeError:  # the reader left, as `| head` does; nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
     except (ValueError, OSError, ImportError) as error:  # our own errors are ValueErrors; a full disk is an OSError

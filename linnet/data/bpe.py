@@ -9,6 +9,7 @@ The work is done by the `tokenizers` library, which is optional; what is stored 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from .files import PathLike, path_list, text_pieces
@@ -66,6 +67,18 @@ class BPETokenizer(Tokenizer):
         check_tokens(ids, self.vocab_size)
         return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False))
 
+    @cached_property
+    def token_bytes(self) -> list[bytes] | None:
+        stored = parse_json(self._json)
+        if (stored.get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        names = {added["id"]: added["content"] for added in stored.get("added_tokens") or ()}
+        names = {i: token for token, i in stored["model"]["vocab"].items()} | names
+        if max(names) >= self.vocab_size:  # the file has numbers that the library did not take over
+            return None
+        letters = _byte_letters()
+        return [_bytes_of(names.get(i, ""), letters) for i in range(self.vocab_size)]
+
     def to_json(self) -> str:
         return self._json
 
@@ -87,3 +100,16 @@ def _library() -> Any:
             "or use ByteTokenizer, which needs nothing"
         ) from error
     return tokenizers
+
+
+def _byte_letters() -> dict[str, int]:
+    """The alphabet of a byte-level BPE (GPT-2): printable bytes are themselves, the others follow from U+0100 on."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [i for i in range(256) if i not in plain]
+    return {chr(i): i for i in plain} | {chr(0x100 + n): i for n, i in enumerate(others)}
+
+
+def _bytes_of(token: str, letters: dict[str, int]) -> bytes:
+    """A token that is not all letters of the alphabet was added as a text of its own."""
+    known: list[Any] = [letters.get(letter) for letter in token]
+    return token.encode() if None in known else bytes(known)

@@ -29,6 +29,7 @@ class Tokenizer(ABC):
 
     name: str
     vocab_size: int
+    prefix: tuple[int, ...] = ()  # ids that stand before every prompt: the begin token of models that had one
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -44,6 +45,11 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_json(cls, text: str) -> Tokenizer: ...
+
+    @cached_property
+    def token_bytes(self) -> list[bytes] | None:
+        """The bytes each token adds to a text; None where tokens do not stand for bytes of their own."""
+        return None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -62,6 +68,10 @@ class ByteTokenizer(Tokenizer):
 
     name = "byte"
     vocab_size = 256
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        return [bytes([i]) for i in range(256)]
 
     def encode(self, text: str) -> list[int]:
         return list(utf8(text))
@@ -82,17 +92,24 @@ class ByteTokenizer(Tokenizer):
 
 def load_tokenizer(path: PathLike) -> Tokenizer:
     """The tokenizer of a file written by `save`, by the `tokenizers` library, or of a folder that holds one."""
-    from .bpe import BPETokenizer  # not at the top: bpe.py is written in terms of Tokenizer
-
     file = _file(path)
     if not file.is_file():
         raise FileNotFoundError(f"there is no tokenizer {file}; write one with Tokenizer.save")
     try:
         text = file.read_text(encoding="utf-8")
-        kind: type[Tokenizer] = ByteTokenizer if parse_json(text).get("format") == "linnet-tokenizer" else BPETokenizer
-        return kind.from_json(text)
+        return _kind(parse_json(text)).from_json(text)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+def _kind(found: dict[str, Any]) -> type[Tokenizer]:
+    from .bpe import BPETokenizer  # not at the top: both are written in terms of Tokenizer
+    from .llama_tokenizer import LlamaTokenizer
+
+    if found.get("format") == "linnet-tokenizer":
+        return LlamaTokenizer if found.get("kind") == "llama" else ByteTokenizer
+    model = found.get("model")  # else of the `tokenizers` library
+    return LlamaTokenizer if isinstance(model, dict) and model.get("byte_fallback") else BPETokenizer
 
 
 def check_tokens(ids: Any, vocab_size: int) -> None:

@@ -25,6 +25,7 @@ from .engine import Engine
 from .program import BLOCK, Program, rounded
 
 FIRST_SLOTS, FIRST_TOKENS = 4, 64
+FEW = 16  # rows whose tokens are looked at in Python: quicker than torch
 
 
 class NativeEngine(Engine):
@@ -35,6 +36,8 @@ class NativeEngine(Engine):
         self.program = Program(model, weights)
         self.threads = threads
         self.width = _width(model)
+        inputs: Any = model if hasattr(model, "embed") else model.inputs
+        self._tokens = 0 if inputs.embed is None else inputs.embed.num_embeddings
         self._slots: dict[int, int] = {}  # row -> slot
         self._free: list[int] = []
         self._states = torch.empty(0, max(self.program.state_floats, BLOCK))
@@ -52,6 +55,7 @@ class NativeEngine(Engine):
         """Bytes kept for the states of all rows, spare room included."""
         return 4 * (self._states.numel() + sum(cache.numel() for cache in self._caches))
 
+    @torch.inference_mode(False)  # the memory outlives the call it is made in
     def _grow(self, slots: int) -> None:
         """Room for so many rows; the states there are keep their places."""
         old = len(self._states)
@@ -113,21 +117,14 @@ class NativeEngine(Engine):
 
     def _checked(self, x: Tensor) -> Tensor:
         """The inputs as the decoder reads them, or a sentence before anything has moved."""
-        config = self.model.config
-        numbers = config.input_dim and config.task in ("forecast", "classify")
-        if numbers:
-            return checked_numbers(x, config.input_dim).to("cpu", torch.float32).contiguous()
+        if not self._tokens:
+            return checked_numbers(x, self.model.config.input_dim).to("cpu", torch.float32).contiguous()
         if x.ndim != 1:
             raise ValueError(f"tokens have shape {list(x.shape)}; accepted: [B], one for each row")
-        check_tokens(x, self._tokens)
+        few = x.tolist() if len(x) <= FEW and x.dtype == torch.int64 else [-1]
+        if min(few) < 0 or max(few) >= self._tokens:  # the quick look did not do
+            check_tokens(x, self._tokens)
         return x.to("cpu", torch.int64).contiguous()
-
-    @property
-    def _tokens(self) -> int:
-        """How many different ones the embedding has."""
-        model: Any = self.model
-        embed = model.embed if hasattr(model, "embed") else model.inputs.embed
-        return embed.num_embeddings
 
     def _check_length(self, slots: Tensor) -> None:
         last, most = int(self._positions[slots].max()), self.model.config.max_length
@@ -155,6 +152,7 @@ class NativeEngine(Engine):
             self._enlarge(slot, max(FIRST_TOKENS, 2 * self._room(slot)))
         return int(positions.max()) + 1
 
+    @torch.inference_mode(False)
     def _enlarge(self, slot: int, tokens: int) -> None:
         new, old = torch.zeros(tokens * self.program.cache_floats), self._room(slot)
         for layer in self._softmax_layers():

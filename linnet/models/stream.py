@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from .backbone import Backbone
-from .base import StreamModel
+from .base import StreamModel, last_real
 from .config import ModelConfig
 from .inputs import Inputs, mask_of
 from .language import check_tokens
@@ -128,7 +128,7 @@ class Classifier(StreamModel):
 
     def _pooled(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
         if self.config.causal:
-            last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else mask.sum(1)
+            last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else last_real(mask)
             return h[torch.arange(len(h), device=h.device), last - 1]
         if mask is None:
             return h.mean(1)

@@ -4,9 +4,9 @@
     bfloat16  [panel][k][16 words], output j in the low half and output j + 16 in the high half of word j
     int8      [panel][k / 4][32 outputs][4 k];  W = scale[o] * integer,  scale = max|W[o]| / 127
 
-The layout is the same on every instruction set (csrc/matmul.h). int8 rounds x too: integers of max|x| / 127 per row, and
-the products of integers are added exactly; a row with an infinity or a NaN in it comes out as NaN.
-A row of y is the same bits alone, in any batch and on any number of threads. B rows of x, K inputs, O outputs.
+The layout is the same on every instruction set (csrc/matmul.h). int8 rounds x too, to integers times max|x| / 127 of
+its row, and adds the products of integers exactly; a row with an infinity or a NaN in it comes out as NaN.
+A row of y is the same bits alone, in any batch and on any number of threads. B rows of x, K inputs, N outputs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Packed:
     """A packed matrix; its fields keep the memory alive that `struct` points to."""
 
     w: Tensor  # bytes, 64-byte aligned
-    scale: Tensor | None  # int8: [O padded] float32
-    sums: Tensor | None  # int8: [O padded] int32, the sums of the integers of each row
-    bias: Tensor | None  # [O padded] float32
+    scale: Tensor | None  # int8: [N padded] float32
+    sums: Tensor | None  # int8: [N padded] int32, the sums of the integers of each row
+    bias: Tensor | None  # [N padded] float32
     outputs: int
     inputs: int
     kind: str
@@ -45,52 +45,54 @@ class Packed:
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> Packed:
-    """weight [O,K] and bias [O] in the layout of `kind`."""
+    """weight [N,K] and bias [N] in the layout of `kind`."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind of weights {kind!r}; accepted: {', '.join(KINDS)}")
     if weight.ndim != 2 or 0 in weight.shape or not weight.is_floating_point():
-        raise ValueError(f"weight must be floats of shape [O,K], not {weight.dtype} {tuple(weight.shape)}")
+        raise ValueError(f"weight must be floats of shape [N,K], not {weight.dtype} {tuple(weight.shape)}")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(
             f"bias must have shape {tuple(weight.shape[:1])} like the rows of weight, not {tuple(bias.shape)}"
         )
-    O, K = weight.shape
+    N, K = weight.shape
     if kind == "int8" and K > MOST_INT8:
         raise ValueError(f"int8 weights take at most {MOST_INT8} inputs, not {K}; pack them as bfloat16")
     if kind == "int8" and not weight.isfinite().all():
         raise ValueError("int8 weights must be finite, and these hold an infinity or a NaN; pack them as float32")
-    w = _pad(weight.detach().to("cpu", torch.float32), PANEL)  # [O',K]
+    w = _pad(weight.detach().to("cpu", torch.float32), PANEL)  # [N',K]
     padded_bias = None if bias is None else _pad(bias.detach().to("cpu", torch.float32), PANEL).clone()
     if kind == "int8":
         w, scale, sums = _integers(w)
-        return Packed(_aligned(_int8_panels(w)), scale, sums, padded_bias, O, K, kind)
+        return Packed(_aligned(_int8_panels(w)), scale, sums, padded_bias, N, K, kind)
     panels = w.view(-1, PANEL, K).transpose(1, 2)  # [panel,K,32]
     if kind == "bfloat16":
         panels = panels.bfloat16().unflatten(2, (2, 16)).transpose(2, 3)  # [panel,K,16,2]
-    return Packed(_aligned(panels), None, None, padded_bias, O, K, kind)
+    return Packed(_aligned(panels), None, None, padded_bias, N, K, kind)
 
 
 def unpack(packed: Packed) -> Tensor:
-    """The weights [O,K] in float32 that the packed ones stand for."""
-    O, K = packed.outputs, packed.inputs
+    """The weights [N,K] in float32 that the packed ones stand for."""
+    N, K = packed.outputs, packed.inputs
     if packed.kind == "int8":
         w = packed.w.view(torch.int8).view(-1, (K + 3) // 4, PANEL, 4).transpose(1, 2).flatten(2).flatten(0, 1)
         assert packed.scale is not None
-        return w[:O, :K] * packed.scale[:O, None]
+        return w[:N, :K] * packed.scale[:N, None]
     if packed.kind == "bfloat16":
         panels = packed.w.view(torch.bfloat16).view(-1, K, 16, 2).transpose(2, 3).flatten(2)
     else:
         panels = packed.w.view(torch.float32).view(-1, K, PANEL)
-    return panels.transpose(1, 2).reshape(-1, K)[:O].float()
+    return panels.transpose(1, 2).reshape(-1, K)[:N].float()
 
 
 def matmul(packed: Packed, x: Tensor, threads: int | None = None) -> Tensor:
-    """x [B,K] float32 on the cpu -> [B,O]; on torch's number of threads unless told."""
+    """x [B,K] float32 on the cpu -> [B,N]; on torch's number of threads unless told."""
     if x.ndim != 2 or x.shape[1] != packed.inputs or x.dtype != torch.float32 or x.device.type != "cpu":
         raise ValueError(
             f"x must be float32 [B,{packed.inputs}] on the cpu, not {x.dtype} {tuple(x.shape)} on {x.device.type}"
         )
     x, y = x.contiguous(), torch.empty(x.shape[0], packed.outputs)
+    if not len(x):
+        return y
     lib = library()
     assert lib is not None
     call = MATRIX.pack(*packed.struct())
@@ -110,7 +112,7 @@ def _pad(t: Tensor, multiple: int, dim: int = 0) -> Tensor:
 
 
 def _integers(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """w [O',K] -> integers of -127 to 127 [O',K], scale [O'], sums of the integers [O']; rows of zeros have scale 0."""
+    """w [N',K] -> integers of -127 to 127 [N',K], scale [N'], sums of the integers [N']; rows of zeros have scale 0."""
     scale = w.abs().amax(1) / 127
     near = torch.where(scale[:, None] > 0, w / scale[:, None], 0.0).round().clamp(-127, 127)
     return near.to(torch.int8), scale, near.to(torch.int32).sum(1, dtype=torch.int32)

@@ -147,7 +147,7 @@ def packed(
             raise StateError(f"initial_state has {got}; accepted: one row for each")
     outs, finals = [], []
     for i, (start, stop) in enumerate(pairwise(offsets)):
-        row = None if state is None else _without_padding(state.select([i]))
+        row = None if state is None else without_padding(state.select([i]))
         part = None if mask is None else mask[:, start:stop]
         out, final = attend(q[:, start:stop], k[:, start:stop], v[:, start:stop], mask=part, initial_state=row)
         outs.append(out)
@@ -155,7 +155,7 @@ def packed(
     return torch.cat(outs, dim=1), join_states(finals) if finals else None
 
 
-def _without_padding(row: S) -> S:
+def without_padding(row: S) -> S:
     """A cache [1,T,...] cut to its real tokens, so that padding does not pile up from call to call."""
     if not isinstance(row, KVState) or row.mask is None:
         return row

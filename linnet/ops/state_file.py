@@ -1,6 +1,7 @@
 """The state file: the states of a model, one per layer, in one safetensors file that says whose they are.
 
     tensors "<layer>.<field>"       metadata: format, version, model, tokenizer, tokens, layers, crc32
+    tensors "<name>"                          version 2 only, with config, extras: what belongs to no single layer
 
 docs/guide/state-file.md has it byte by byte. It is written whole or not at all; nothing in it can run; a file that does
 not fit, or is damaged, is refused with the field that differs.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +26,11 @@ from ..errors import StateError
 from .checks import check_form
 from .state import AnyState, ConvState, KVState, PathLike, S, State, WindowState
 
-FORMAT, VERSION = "linnet-state", "1"
+FORMAT = "linnet-state"
+LAYERS_ONLY, VERSION = "1", "2"  # what is written without and with a configuration or extras; both are read
 KINDS: dict[str, type[AnyState]] = {"linear": State, "softmax": KVState, "window": WindowState, "conv": ConvState}
-DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "BOOL": "bool"}  # safetensors names
+DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}  # safetensors names
+DTYPES |= {"BOOL": "bool", "I64": "int64"}
 
 
 class LayerHeader(NamedTuple):
@@ -38,6 +41,13 @@ class LayerHeader(NamedTuple):
     shapes: dict[str, tuple[int, ...]]  # field -> shape
 
 
+class ExtraHeader(NamedTuple):
+    """One tensor that belongs to no single layer, as the header describes it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class StateHeader:
     """What a state file says of itself."""
@@ -46,29 +56,48 @@ class StateHeader:
     tokens: int  # how many tokens the states have seen
     model: str  # fingerprints; "" = not given
     tokenizer: str
+    config: dict[str, Any] | None = None  # of the model
+    extras: dict[str, ExtraHeader] = field(default_factory=dict)
+
+
+class StateFile(NamedTuple):
+    """A whole file."""
+
+    header: StateHeader
+    states: list[AnyState]
+    extras: dict[str, Tensor]
 
 
 def save_states(
-    path: PathLike, states: Sequence[AnyState], *, tokens: int = 0, model: str = "", tokenizer: str = ""
+    path: PathLike,
+    states: Sequence[AnyState],
+    *,
+    tokens: int = 0,
+    model: str = "",
+    tokenizer: str = "",
+    config: Mapping[str, Any] | None = None,
+    extras: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the states of a model, one per layer, to one file: whole or not at all."""
+    """Write the states of a model, one per layer, to one file: whole or not at all.
+
+    `config`: the model's, of plain values. `extras`: tensors beside the layers, by names without a dot.
+    """
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         raise StateError(f"tokens is {tokens!r}; accepted: how many tokens the states have seen, 0 or more")
-    layers = [_describe(state) for state in states]
-    tensors = {
-        f"{i}.{name}": x.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for i, state in enumerate(states)
-        for name, x in state._asdict().items()
-        if x is not None
-    }
+    layers, more = [_describe(state) for state in states], dict(extras or {})
+    tensors = {f"{i}.{name}": x for i, state in enumerate(states) for name, x in state._asdict().items()}
+    tensors = {name: _plain(x) for name, x in (tensors | more).items() if x is not None}
     meta = {
         "format": FORMAT,
-        "format_version": VERSION,
+        "format_version": LAYERS_ONLY if config is None and not more else VERSION,
         "model": model,
         "tokenizer": tokenizer,
         "tokens": str(tokens),
         "layers": json.dumps([layer._asdict() for layer in layers]),
     }
+    if meta["format_version"] == VERSION:
+        meta["config"] = json.dumps(config)
+        meta["extras"] = json.dumps({name: _extra(name, x)._asdict() for name, x in more.items()})
     _write(Path(path), to_safetensors(tensors, meta | {"crc32": _crc32(meta, tensors)}))
 
 
@@ -85,14 +114,20 @@ def load_states(
     `model`, `tokenizer`: the fingerprints wanted (None = any). `expect`: states of the wanted kinds, dtypes and
     shapes, for example fresh ones from the model; the length of a KVState is free.
     """
+    header, states, _ = load_file(path, device=device)
+    compare(path, "model", header.model, model)
+    compare(path, "tokenizer", header.tokenizer, tokenizer)
+    if expect is not None:
+        _compare_layers(path, header.layers, [_describe(state) for state in expect])
+    return states
+
+
+def load_file(path: PathLike, *, device: torch.device | str = "cpu") -> StateFile:
+    """All that is in a file, once it is known to be whole."""
     with _opened(path) as file:
         meta, header = _header(path, file)
-        _compare(path, "model", header.model, model)
-        _compare(path, "tokenizer", header.tokenizer, tokenizer)
-        if expect is not None:
-            _compare_layers(path, header.layers, [_describe(state) for state in expect])
         names = [f"{i}.{name}" for i, layer in enumerate(header.layers) for name in layer.shapes]
-        tensors = {name: file.get_tensor(name).clone() for name in names}  # a copy: the file may go away
+        tensors = {name: file.get_tensor(name).clone() for name in (*names, *header.extras)}  # the file may go away
     if meta.get("crc32") != _crc32(meta, tensors):
         raise StateError(f"{path} is damaged: crc32 {meta.get('crc32')!r} is not that of its content; save it again")
     states: list[AnyState] = []
@@ -100,14 +135,15 @@ def load_states(
         kind = KINDS[layer.kind]
         states.append(kind._make(tensors.get(f"{i}.{name}") for name in kind._fields))
         check_form(states[-1], kind)
-    return [state.to(device) for state in states]
+    extras = {name: tensors[name].to(device) for name in header.extras}
+    return StateFile(header, [state.to(device) for state in states], extras)
 
 
 def load_state(kind: type[S], path: PathLike, **wanted: Any) -> S:
     """The only layer of a file, of this kind; keywords as in `load_states`."""
     states = load_states(path, **wanted)
-    _compare(path, "number of layers", len(states), 1)
-    _compare(path, "kind of layer 0", type(states[0]).__name__, kind.__name__)
+    compare(path, "number of layers", len(states), 1)
+    compare(path, "kind of layer 0", type(states[0]).__name__, kind.__name__)
     return kind._make(states[0])
 
 
@@ -127,6 +163,19 @@ def _describe(state: AnyState) -> LayerHeader:
     return LayerHeader(kind, str(state[0].dtype).removeprefix("torch."), shapes)
 
 
+def _extra(name: str, x: Tensor) -> ExtraHeader:
+    dtype = str(x.dtype).removeprefix("torch.")
+    if "." in name or dtype not in DTYPES.values():
+        accepted = f"a name without a dot, and one of {', '.join(DTYPES.values())}"
+        raise StateError(f"{name!r} is {dtype}; accepted beside the layers: {accepted}")
+    return ExtraHeader(dtype, tuple(x.shape))
+
+
+def _plain(x: Tensor | None) -> Tensor | None:
+    """A tensor as it is written: alone, in order, on the CPU."""
+    return None if x is None else x.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
 def _opened(path: PathLike) -> Any:  # safe_open, which has no types
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder; accepted: a state file")
@@ -141,42 +190,55 @@ def _opened(path: PathLike) -> Any:  # safe_open, which has no types
 def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
     """The metadata and what it means, once it agrees with the tensors that are there."""
     meta: dict[str, str] = file.metadata() or {}
-    _compare(path, "format", meta.get("format"), FORMAT)
-    _compare(path, "format_version", meta.get("format_version"), VERSION)
+    compare(path, "format", meta.get("format"), FORMAT)
+    version = meta.get("format_version")
+    compare(path, "format_version", version, version if version in (LAYERS_ONLY, VERSION) else VERSION)
     try:
         layers = tuple(
             LayerHeader(x["kind"], str(x["dtype"]), {name: tuple(size) for name, size in x["shapes"].items()})
             for x in json.loads(meta["layers"])
         )
-        header = StateHeader(layers, int(meta["tokens"]), meta["model"], meta["tokenizer"])
+        extras = {
+            name: ExtraHeader(str(x["dtype"]), tuple(x["shape"]))
+            for name, x in json.loads(meta.get("extras", "{}")).items()
+        }
+        config = None if meta.get("config") in (None, "null") else dict(json.loads(meta["config"]))
+        header = StateHeader(layers, int(meta["tokens"]), meta["model"], meta["tokenizer"], config, extras)
         wanted = {f"{i}.{name}": size for i, x in enumerate(layers) for name, size in x.shapes.items()}
+        wanted |= {name: x.shape for name, x in extras.items()}
         unknown = {x.kind for x in layers if x.kind not in KINDS}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StateError(f"{path} has a damaged header ({error!r}); save the state again") from error
     if unknown:
         raise StateError(f"{path} has layers of kind {unknown}; this linnet reads {', '.join(KINDS)}; update linnet")
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict, and not iterable
-    _compare(path, "shapes", {name: tuple(x.get_shape()) for name, x in slices.items()}, wanted)
+    compare(path, "shapes", {name: tuple(x.get_shape()) for name, x in slices.items()}, wanted)
     for name, x in slices.items():
-        layer, _, field = name.partition(".")
-        dtype = "bool" if field == "mask" else layers[int(layer)].dtype
-        _compare(path, f"dtype of {name}", DTYPES.get(x.get_dtype()), dtype)
+        compare(path, f"dtype of {name}", DTYPES.get(x.get_dtype()), _dtype(header, name))
     return meta, header
 
 
-def _compare(path: PathLike, field: str, found: object, wanted: object) -> None:
+def _dtype(header: StateHeader, name: str) -> str:
+    if name in header.extras:
+        return header.extras[name].dtype
+    layer, _, of = name.partition(".")
+    return "bool" if of == "mask" else header.layers[int(layer)].dtype
+
+
+def compare(path: PathLike, field: str, found: object, wanted: object) -> None:
+    """StateError unless `found` is `wanted` (None: anything)."""
     if wanted is not None and found != wanted:
         raise StateError(f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted")
 
 
 def _compare_layers(path: PathLike, found: Sequence[LayerHeader], wanted: Sequence[LayerHeader]) -> None:
-    _compare(path, "number of layers", len(found), len(wanted))
+    compare(path, "number of layers", len(found), len(wanted))
     for i, (have, want) in enumerate(zip(found, wanted, strict=True)):
-        _compare(path, f"kind of layer {i}", have.kind, want.kind)
-        _compare(path, f"dtype of layer {i}", have.dtype, want.dtype)
+        compare(path, f"kind of layer {i}", have.kind, want.kind)
+        compare(path, f"dtype of layer {i}", have.dtype, want.dtype)
         if have.kind == "softmax":  # any length, with or without a mask
             have, want = _timeless(have), _timeless(want)
-        _compare(path, f"shapes of layer {i}", have.shapes, want.shapes)
+        compare(path, f"shapes of layer {i}", have.shapes, want.shapes)
 
 
 def _timeless(layer: LayerHeader) -> LayerHeader:

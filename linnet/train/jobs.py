@@ -147,7 +147,7 @@ def check_same(folder: Path, kind: str, settings: Mapping[str, Any]) -> None:
 
 def bytes_per_token(source: TextSource, rows: int = 0) -> float:
     """Mean over the predicted tokens of the first rows (0: all). Bits per token / this = bits per byte."""
-    sizes, total, count = token_bytes(source.tokenizer), 0, 0
+    sizes, total, count = token_sizes(source.tokenizer), 0, 0
     for row in range(min(rows, source.length) if rows else source.length):
         targets = source.batch([row])["targets"]
         chosen = targets[targets >= 0]
@@ -155,16 +155,10 @@ def bytes_per_token(source: TextSource, rows: int = 0) -> float:
     return total / count
 
 
-def token_bytes(tokenizer: Tokenizer) -> torch.Tensor:  # [vocab_size] int64
-    """How many bytes of text each token stands for."""
-    sizes = torch.ones(tokenizer.vocab_size, dtype=torch.long)
-    if isinstance(tokenizer, BPETokenizer):
-        stored = json.loads(tokenizer.to_json())
-        for token, i in stored["model"]["vocab"].items():
-            sizes[i] = len(token)  # the alphabet of a byte-level BPE has one character for each byte
-        for added in stored.get("added_tokens") or ():
-            sizes[added["id"]] = len(added["content"].encode())
-    return sizes
+def token_sizes(tokenizer: Tokenizer) -> torch.Tensor:  # [vocab_size] int64
+    """How many bytes of text each token stands for; 1 where nobody can say."""
+    table = tokenizer.token_bytes
+    return torch.ones(tokenizer.vocab_size, dtype=torch.long) if table is None else torch.tensor([*map(len, table)])
 
 
 def _text(

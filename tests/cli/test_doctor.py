@@ -106,7 +106,8 @@ def test_a_loaded_library_shows_what_it_is(found: dict[str, Any]) -> None:
 
 
 def test_optional_packages_are_those_installed(found: dict[str, Any]) -> None:
-    assert set(found["optional"]) == {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib"}
+    names = {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib", "transformers", "gguf"}
+    assert set(found["optional"]) == names
     text = " ".join(shown(found).split())
     for name, entry in found["optional"].items():
         assert entry["version"] == doctor.installed(name)

@@ -13,12 +13,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from linnet.errors import StateError
 from linnet.ops import state_file
 from linnet.ops.state import AnyState, ConvState, KVState, State
-from linnet.ops.state_file import load_states, read_header, save_states
+from linnet.ops.state_file import load_file, load_states, read_header, save_states
 from tests.ops.states import ALL, B, D, E, F, H, T, V, cache, conv, linear, same
 
 
@@ -43,6 +44,35 @@ def test_many_layers_and_header(path: Path) -> None:
     assert [x.kind for x in header.layers] == kinds
     assert header.layers[4] == ("softmax", "bfloat16", {"k": (B, T, H, D), "v": (B, T, H, V)})
     assert header.layers[7] == ("conv", "bfloat16", {"x": (B, 2, E)})
+
+
+def test_a_configuration_and_tensors_beside_the_layers(path: Path) -> None:
+    extras = {"position": torch.tensor([3, 0, 9]), "answer": torch.randn(B, 4).bfloat16(), "none": torch.zeros(0)}
+    save_states(path, ALL, config={"d_model": 8, "mixer": ["elu", None]}, extras=extras)
+    header, states, found = load_file(path)
+    assert header == read_header(path)
+    assert header.config == {"d_model": 8, "mixer": ["elu", None]}
+    assert header.extras["answer"] == ("bfloat16", (B, 4))
+    assert found.keys() == extras.keys()
+    assert all(found[name].dtype == x.dtype and torch.equal(found[name], x) for name, x in extras.items())
+    assert all(same(a, b) for a, b in zip(states, ALL, strict=True))
+    assert all(same(a, b) for a, b in zip(load_states(path, expect=ALL), ALL, strict=True))
+
+
+def version(path: Path) -> str:
+    with safe_open(path, framework="pt") as file:
+        return file.metadata()["format_version"]
+
+
+def test_layers_alone_are_still_version_1(path: Path) -> None:
+    save_states(path, ALL, tokens=1, model="m", tokenizer="t")
+    assert version(path) == "1"
+    assert (read_header(path).config, read_header(path).extras) == (None, {})
+    save_states(path, ALL, config={})
+    assert version(path) == "2"
+    save_states(path, ALL, extras={"position": torch.zeros(B)})
+    assert version(path) == "2"
+    assert read_header(path).config is None
 
 
 def test_views_shared_tensors_and_gradients_are_saved_by_value(path: Path) -> None:
@@ -95,6 +125,12 @@ def test_load_of_another_kind_or_of_many_layers(path: Path) -> None:
         ([State(linear().s, linear().z[:1])], {}, "accepted: s"),
         ([], {"tokens": -1}, "tokens is -1"),
         ([], {"tokens": 1.5}, r"tokens is 1\.5"),
+        (
+            [],
+            {"extras": {"0.s": torch.zeros(1)}},
+            r"'0\.s' is float32; accepted beside the layers: a name without a dot",
+        ),
+        ([], {"extras": {"position": torch.zeros(1).int()}}, "'position' is int32; accepted .*int64"),
     ],
 )
 def test_save_refuses_and_writes_nothing(states: Any, options: dict[str, Any], message: str, path: Path) -> None:
@@ -167,7 +203,7 @@ def layers(**change: Any) -> dict[str, str]:
     ("change", "message"),
     [
         ({"format": "pt"}, "format is 'pt' in the file, 'linnet-state' is wanted"),
-        ({"format_version": "2"}, "format_version is '2' in the file, '1' is wanted"),
+        ({"format_version": "3"}, "format_version is '3' in the file, '2' is wanted"),
         ({"layers": "[]"}, "shapes is .*'0.s'.* in the file, {} is wanted"),
         ({"layers": "["}, "damaged header"),
         ({"layers": "[" * 100_000}, "damaged header"),
@@ -180,6 +216,11 @@ def layers(**change: Any) -> dict[str, str]:
         (layers(shapes=[]), "damaged header"),
         (layers(shapes={"s": [B, H, F, V]}), "shapes is"),
         (layers(shapes={"s": [B, H, F, V + 1], "z": [B, H, F]}), "shapes is"),
+        ({"extras": "[]"}, "damaged header"),
+        ({"extras": '{"position": 3}'}, "damaged header"),
+        ({"extras": '{"position": {"dtype": "int64", "shape": [3]}}'}, "shapes is"),
+        ({"config": "[1]"}, "damaged header"),
+        ({"config": "{"}, "damaged header"),
         (layers(), "damaged: crc32 None"),
     ],
 )
@@ -188,6 +229,18 @@ def test_headers_that_do_not_fit_are_refused(change: dict[str, str], message: st
     save_file({"0.s": state.s, "0.z": state.z}, path, META | layers() | change)
     with pytest.raises(StateError, match=message):
         load_states(path, expect=[state] if message == "shapes is" else None)
+
+
+def test_a_tensor_beside_the_layers_is_of_the_dtype_the_header_says(path: Path) -> None:
+    meta = META | {"format_version": "2", "config": "null"}
+    meta["extras"] = json.dumps({"position": {"dtype": "int64", "shape": [2]}})
+    for x, message in (
+        (torch.zeros(2), "dtype of position is 'float32' in the file, 'int64' is wanted"),
+        (None, "shapes"),
+    ):
+        save_file({} if x is None else {"position": x}, path, meta)
+        with pytest.raises(StateError, match=message):
+            load_states(path)
 
 
 def test_taps_of_a_convolution_are_not_free_when_loading(path: Path) -> None:

@@ -32,10 +32,8 @@ INLINE vi splat_word(const void *p) {
 
 // x, rounded here: the product it may be is not fused into a sum.
 INLINE vf rounded(vf x) {
-#if defined(__AVX512F__)
+#if defined(__x86_64__)
   asm("" : "+v"(x));
-#elif defined(__x86_64__)
-  asm("" : "+x"(x));
 #elif defined(__aarch64__)
   asm("" : "+w"(x));
 #else
@@ -44,20 +42,30 @@ INLINE vf rounded(vf x) {
   return x;
 }
 
-// ---- int8 dot products, four k at a time in every 32-bit lane --------------------------------------------------------
+// ---- int8 dot products, four k at a time in every 32-bit lane -------------------------------------------------------
 
-// True when one instruction does it: unsigned bytes times signed bytes. The activations are then stored plus 128.
-INLINE bool byte_dots() {
+// Newer processors have one instruction for it: unsigned bytes times signed bytes. It is asked for at run time, and
+// given as text, so that nothing is compiled for more than the rest of this file.
 #if defined(__AVX512F__)
-  return __builtin_cpu_supports("avx512vnni");
+#define BYTE_DOTS "avx512vnni"
+#define BYTE_DOT "vpdpbusd"
+#elif defined(__AVX2__) && __GNUC__ >= 12 && !defined(__clang__)
+#define BYTE_DOTS "avxvnni"
+#define BYTE_DOT "%{vex%} vpdpbusd"
+#endif
+
+// With it the activations are stored as bytes, plus 128.
+INLINE bool byte_dots() {
+#if defined(BYTE_DOTS)
+  return __builtin_cpu_supports(BYTE_DOTS);
 #else
   return false;
 #endif
 }
 
 INLINE vi byte_dot(vi c, vi x, vi w) {
-#if defined(__AVX512F__)  // as text, so that no function needs to be compiled for more than the rest of this file
-  asm("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
+#if defined(BYTE_DOTS)
+  asm(BYTE_DOT " %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
 #else
   (void)x, (void)w;
 #endif
@@ -82,39 +90,46 @@ INLINE int64_t four_bytes() { return byte_dots() ? 4 : 8; }
 
 int64_t quantized_bytes(int64_t n) { return (n + 63) / 64 * 16 * four_bytes(); }
 
-// q = round(x / scale), scale = max|x| / 127. A row of zeros (or next to it) has scale 0; one with an infinity or a NaN
-// in it has scale NaN and so gives NaN everywhere.
-void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale) {
+// max|x|, infinity or NaN when there is one: as integers the sizes of floats are in that order.
+INLINE float largest(const float *x, int64_t n) {
   vi most = {};
   along(n, [&](int64_t i, auto v) {
-    const vi size = (vi)v.get(x + i) & 0x7fffffff;  // as integers these are in order, infinity and NaN last
+    const vi size = (vi)v.get(x + i) & 0x7fffffff;
     most = size > most ? size : most;
   });
   int32_t sizes[VL], top = 0;
   memcpy(sizes, &most, sizeof sizes);
   for (int i = 0; i < VL; ++i) top = sizes[i] > top ? sizes[i] : top;
   float max;
-  memcpy(&max, &top, 4);
-  const bool finite = top < 0x7f800000, zero = max < 1e-30f;
+  memcpy(&max, &top, sizeof max);
+  return max;
+}
+
+INLINE void put_pairs(int16_t *to, vi q) {
+  int32_t s[VL];
+  memcpy(s, &q, sizeof s);
+  for (int i = 0; i < VL; i += 4)
+    for (int j = 0; j < 4; ++j) to[i + j] = (int16_t)s[i + (j % 2 * 2 + j / 2)];
+}
+
+// q = round(x / scale), scale = max|x| / 127. A row of zeros, or next to zero, has scale 0; one with an infinity or a
+// NaN in it has scale NaN and so gives NaN everywhere.
+void quantize_row(const float *x, int64_t n, uint8_t *q, float *scale) {
+  const float max = largest(x, n);
+  const bool finite = max < __builtin_inff(), zero = max < 1e-30f, bytes = byte_dots();
   *scale = !finite ? __builtin_nanf("") : zero ? 0.0f : max / 127.0f;
-  const float inverse = !finite || zero ? 0.0f : 127.0f / max;
-  const bool bytes = byte_dots();
+  const float inverse = zero ? 0.0f : 127.0f / max;
   along(n, [&](int64_t i, auto v) {
     const vf scaled = rounded((finite ? v.get(x + i) : (vf){}) * inverse);
     const vi near = (vi)(scaled + 12582912.0f) - 0x4b400000;  // 1.5 * 2^23: adding it rounds to the nearest integer
-    if (bytes) {
+    if (bytes)
       *(vb *)(q + i) = __builtin_convertvector((vu)near + 128, vb);
-    } else {
-      int32_t s[VL];
-      memcpy(s, &near, sizeof s);
-      int16_t *to = (int16_t *)q + i;
-      for (int j = 0; j < VL; j += 4)
-        to[j] = (int16_t)s[j], to[j + 1] = (int16_t)s[j + 2], to[j + 2] = (int16_t)s[j + 1], to[j + 3] = (int16_t)s[j + 3];
-    }
+    else
+      put_pairs((int16_t *)q + i, near);
   });
 }
 
-// ---- tiles: R rows times NV vectors of each of P panels, all sums in registers -----------------------------------------
+// ---- tiles: R rows times NV vectors of each of P panels, all sums in registers --------------------------------------
 
 struct Product {
   const linnet_matrix *m;
@@ -125,7 +140,14 @@ struct Product {
   const float *q_scale;
   float *y;
   int64_t y_stride;
+  const char *ahead;   // weights needed soon: a tile fetches as it goes, this much at every step
+  int64_t ahead_step;  // bytes
 };
+
+template <int64_t BYTES>
+INLINE void fetch(const char *p) {
+  UNROLL(2) for (int64_t i = 0; i < BYTES; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
 
 // Where vector n of group g of a panel begins. The two halves of a bfloat16 word are vectors 16 outputs apart.
 template <int KIND, int NV>
@@ -172,19 +194,7 @@ INLINE void put(const Product &a, int64_t row, int64_t panel, int g, vf (&c)[P][
   }
 }
 
-// Rows of x by threes: an address is one of few pointers plus nothing, one or two strides.
-template <int R, int NV, int P, int KIND>
-INLINE void mac_k(vf (&c)[P][R][NV], const char *w, int64_t panel_bytes, int g, const float *const *x, int64_t stride) {
-  UNROLL(4) for (int p = 0; p < P; ++p) {
-    vf wv[NV];
-    get_weights<KIND, NV>(wv, w + p * panel_bytes, g);
-    UNROLL(16) for (int r = 0; r < R; ++r) {
-      const float xr = x[r / 3][r % 3 * stride];
-      UNROLL(8) for (int n = 0; n < NV; ++n) c[p][r][n] = fma_(wv[n], xr, c[p][r][n]);
-    }
-  }
-}
-
+// Rows of x by threes: an address is one of a few pointers plus nothing, one or two strides.
 template <int KIND, int R, int NV, int P>
 NOINLINE void float_tile(const Product *a, int64_t row, int64_t panel, int g) {
   constexpr int64_t BYTES = KIND == FLOAT32 ? 4 * PANEL : 2 * PANEL;  // of a panel at one k
@@ -193,35 +203,41 @@ NOINLINE void float_tile(const Product *a, int64_t row, int64_t panel, int g) {
   const float *x[(R + 2) / 3];
   UNROLL(8) for (int i = 0; i < (R + 2) / 3; ++i) x[i] = a->x + (row + 3 * i) * stride;
   vf c[P][R][NV] = {};
-  int64_t k = 0;
-  for (; k + 4 <= K; k += 4, w += 4 * BYTES) {
-    UNROLL(4) for (int j = 0; j < 4; ++j) {
-      const float *at[(R + 2) / 3];
-      UNROLL(8) for (int i = 0; i < (R + 2) / 3; ++i) at[i] = x[i] + j;
-      mac_k<R, NV, P, KIND>(c, w + j * BYTES, panel_bytes, g, at, stride);
+  const char *ahead = a->ahead;
+  const auto mac = [&](int64_t k) __attribute__((always_inline)) {
+    if (P == 1 && R > 2) fetch<BYTES>(ahead), ahead += a->ahead_step;
+    UNROLL(4) for (int p = 0; p < P; ++p) {
+      vf wv[NV];
+      get_weights<KIND, NV>(wv, w + p * panel_bytes + k * BYTES, g);
+      UNROLL(16) for (int r = 0; r < R; ++r) {
+        const float xr = x[r / 3][r % 3 * stride + k];
+        UNROLL(8) for (int n = 0; n < NV; ++n) c[p][r][n] = fma_(wv[n], xr, c[p][r][n]);
+      }
     }
-    UNROLL(8) for (int i = 0; i < (R + 2) / 3; ++i) x[i] += 4;
-  }
-  for (; k < K; ++k, w += BYTES) {
-    mac_k<R, NV, P, KIND>(c, w, panel_bytes, g, x, stride);
-    UNROLL(8) for (int i = 0; i < (R + 2) / 3; ++i) ++x[i];
+  };
+  if (R <= 2) {
+    UNROLL(4) for (int64_t k = 0; k < K; ++k) mac(k);
+  } else {  // unrolled, gcc no longer keeps a large tile in registers
+    UNROLL(1) for (int64_t k = 0; k < K; ++k) mac(k);
   }
   put<KIND>(*a, row, panel, g, c);
 }
 
 template <bool DOTS, int R, int NV, int P>
 NOINLINE void int8_tile(const Product *a, int64_t row, int64_t panel, int g) {
-  constexpr int64_t FOUR = DOTS ? 4 : 8;
-  const int64_t K4 = (a->m->in + 3) / 4, stride = a->q_stride, panel_bytes = 4 * PANEL * K4;
+  constexpr int64_t FOUR = DOTS ? 4 : 8, BYTES = 4 * PANEL;
+  const int64_t K4 = (a->m->in + 3) / 4, stride = a->q_stride, panel_bytes = BYTES * K4;
   const char *w = (const char *)a->m->w + panel * panel_bytes + g * NV * VL * 4;
   const uint8_t *q[(R + 2) / 3];
   UNROLL(8) for (int i = 0; i < (R + 2) / 3; ++i) q[i] = a->q + (row + 3 * i) * stride;
   vi c[P][R][NV] = {};
-  UNROLL(2) for (int64_t k = 0; k < K4; ++k) {
+  const char *ahead = a->ahead;
+  const auto mac = [&](int64_t k) __attribute__((always_inline)) {
+    if (P == 1 && R > 2) fetch<BYTES>(ahead), ahead += a->ahead_step;
     UNROLL(4) for (int p = 0; p < P; ++p) {
       vi wv[NV], even[NV], odd[NV];
       UNROLL(8) for (int n = 0; n < NV; ++n) {
-        wv[n] = load_words(w + k * 4 * PANEL + p * panel_bytes + n * VL * 4);
+        wv[n] = load_words(w + k * BYTES + p * panel_bytes + n * VL * 4);
         if (!DOTS) even[n] = (vi)(((vs)wv[n] << 8) >> 8), odd[n] = (vi)((vs)wv[n] >> 8);
       }
       UNROLL(16) for (int r = 0; r < R; ++r) {
@@ -235,6 +251,11 @@ NOINLINE void int8_tile(const Product *a, int64_t row, int64_t panel, int g) {
         }
       }
     }
+  };
+  if (R <= 2) {
+    UNROLL(2) for (int64_t k = 0; k < K4; ++k) mac(k);
+  } else {
+    UNROLL(1) for (int64_t k = 0; k < K4; ++k) mac(k);
   }
   vf y[P][R][NV];
   UNROLL(4) for (int p = 0; p < P; ++p) UNROLL(8) for (int n = 0; n < NV; ++n) {
@@ -249,29 +270,39 @@ NOINLINE void int8_tile(const Product *a, int64_t row, int64_t panel, int g) {
   put<INT8>(*a, row, panel, g, y);
 }
 
-// ---- the cut of a product into tiles -----------------------------------------------------------------------------------
+// ---- the cut of a product into tiles --------------------------------------------------------------------------------
 
 template <int KIND, bool DOTS>
 struct Cut {  // rows of a tile at most, and how many vectors and panels a tile of R rows takes
 #if defined(__AVX512F__)
   static constexpr int MOST = KIND == INT8 && !DOTS ? 10 : 14;
   static constexpr int vectors(int) { return 2; }
-  static constexpr int panels(int R) { return R == 1 ? 4 : R <= 5 ? 2 : 1; }
+  static constexpr int panels(int R) { return R == 1 ? 4 : R <= (DOTS || KIND != INT8 ? 5 : 3) ? 2 : 1; }
 #elif defined(__AVX2__)
-  static constexpr int MOST = KIND == INT8 ? 4 : 6;
-  static constexpr int vectors(int R) { return R <= 3 && KIND == FLOAT32 ? 4 : 2; }
+  static constexpr int MOST = KIND == INT8 && !DOTS ? 4 : 6;
+  static constexpr int vectors(int R) { return R <= (KIND == FLOAT32 ? 3 : KIND == BFLOAT16 || DOTS ? 2 : 1) ? 4 : 2; }
   static constexpr int panels(int R) { return R == 1 ? 2 : 1; }
 #else
   static constexpr int MOST = 2;
-  static constexpr int vectors(int R) { return R == 1 ? 8 : 4; }
+  static constexpr int vectors(int R) { return R == 1 ? 8 : KIND == INT8 ? 2 : 4; }
   static constexpr int panels(int) { return 1; }
 #endif
 };
 
+// Tiles of one panel: this one and how many. Each fetches its share of the next panel, a tile alone what it reads soon.
+struct Share {
+  int64_t part, parts;
+};
+
 template <int KIND, bool DOTS, int R, int P>
-INLINE void one_tile(const Product &a, int64_t row, int64_t panel) {
-  constexpr int NV = Cut<KIND, DOTS>::vectors(R);
-  for (int g = 0; g < PANEL / VL / NV; ++g) {
+INLINE void one_tile(Product &a, Share s, int64_t row, int64_t panel) {
+  constexpr int NV = Cut<KIND, DOTS>::vectors(R), GROUPS = PANEL / VL / NV;
+  constexpr int64_t BYTES = KIND == BFLOAT16 ? 2 * PANEL : 4 * PANEL, SOON = 4096;
+  const int64_t steps = KIND == INT8 ? (a.m->in + 3) / 4 : a.m->in, tiles = s.parts * GROUPS;
+  const char *w = (const char *)a.m->w + panel * steps * BYTES;
+  a.ahead_step = BYTES / tiles;
+  for (int g = 0; g < GROUPS; ++g) {
+    a.ahead = tiles == 1 ? w + SOON : w + steps * (BYTES + (s.part * GROUPS + g) * a.ahead_step);
     if constexpr (KIND == INT8)
       int8_tile<DOTS, R, NV, P>(&a, row, panel, g);
     else
@@ -281,25 +312,24 @@ INLINE void one_tile(const Product &a, int64_t row, int64_t panel) {
 
 // R = the number of rows, found among MOST.
 template <int KIND, bool DOTS, int R>
-INLINE void tiles(const Product &a, int64_t rows, int64_t row, int64_t p0, int64_t p1) {
+INLINE void tiles(Product &a, Share s, int64_t rows, int64_t row, int64_t p0, int64_t p1) {
   if constexpr (R > 1) {
-    if (rows < R) return tiles<KIND, DOTS, R - 1>(a, rows, row, p0, p1);
+    if (rows < R) return tiles<KIND, DOTS, R - 1>(a, s, rows, row, p0, p1);
   }
   constexpr int P = Cut<KIND, DOTS>::panels(R);
-  for (; p0 + P <= p1; p0 += P) one_tile<KIND, DOTS, R, P>(a, row, p0);
-  for (; p0 < p1; ++p0) one_tile<KIND, DOTS, R, 1>(a, row, p0);
+  for (; p0 + P <= p1; p0 += P) one_tile<KIND, DOTS, R, P>(a, s, row, p0);
+  for (; p0 < p1; ++p0) one_tile<KIND, DOTS, R, 1>(a, s, row, p0);
 }
 
-// Rows are shared out evenly among as few tiles as hold them. A few panels at a time meet all rows while they are in
-// the cache.
+// Rows are shared out evenly among as few tiles as hold them, and every panel meets all rows while it is in the cache.
 template <int KIND, bool DOTS>
-void product(const Product &a, int64_t B, int64_t p0, int64_t p1) {
-  constexpr int MOST = Cut<KIND, DOTS>::MOST, AT_ONCE = 4;
+void product(Product &a, int64_t B, int64_t p0, int64_t p1) {
+  constexpr int MOST = Cut<KIND, DOTS>::MOST;
   const int64_t parts = (B + MOST - 1) / MOST, step = parts > 1 ? 1 : p1 - p0;
   for (int64_t p = p0; p < p1; p += step)
     for (int64_t i = 0; i < parts; ++i) {
       const int64_t row = B * i / parts, end = B * (i + 1) / parts;
-      tiles<KIND, DOTS, MOST>(a, end - row, row, p, p + step);
+      tiles<KIND, DOTS, MOST>(a, {i, parts}, end - row, row, p, p + step);
     }
 }
 
@@ -307,24 +337,24 @@ void product(const Product &a, int64_t B, int64_t p0, int64_t p1) {
 // bytes. int8 takes the rows from quantize_row and leaves x alone; the others take x.
 void matmul(const linnet_matrix *m, const float *x, int64_t x_stride, const uint8_t *q, int64_t q_stride,
             const float *q_scale, float *y, int64_t y_stride, int64_t B, int64_t p0, int64_t p1) {
-  const Product a = {m, x, x_stride, q, q_stride, q_scale, y, y_stride};
+  Product a = {m, x, x_stride, q, q_stride, q_scale, y, y_stride, nullptr, 0};
   if (p0 >= p1) return;
   if (m->kind == FLOAT32) return product<FLOAT32, false>(a, B, p0, p1);
   if (m->kind == BFLOAT16) return product<BFLOAT16, false>(a, B, p0, p1);
-#if defined(__AVX512F__)
+#if defined(BYTE_DOTS)
   if (byte_dots()) return product<INT8, true>(a, B, p0, p1);
 #endif
   product<INT8, false>(a, B, p0, p1);
 }
 
-// ---- on its own: for tests and benchmarks --------------------------------------------------------------------------------
+// ---- on its own: for tests and benchmarks ---------------------------------------------------------------------------
 
 // x [B, in] and y [B, out] contiguous.
 int matmul_call(const linnet_matrix *m, const float *x, float *y, int64_t B, int64_t threads) {
   const int64_t panels = (m->out + PANEL - 1) / PANEL, q_stride = quantized_bytes(m->in);
   uint8_t *q = nullptr;
   if (m->kind == INT8 && !(q = (uint8_t *)malloc(B * (q_stride + sizeof(float)) + 1))) return LINNET_NO_MEMORY;
-  float *q_scale = (float *)(q + B * q_stride);
+  float *q_scale = q ? (float *)(q + B * q_stride) : nullptr;
 #pragma omp parallel num_threads((int)threads) if (threads > 1)
   {
     if (q) {
@@ -347,9 +377,9 @@ int read_sweep(const float *p, int64_t bytes, int64_t threads, float *sink) {
   for (int64_t t = 0; t < threads; ++t) {
     const float *from = p + t * STREAMS * each;
     vf part[STREAMS][LINE / VL] = {};
-    for (int64_t i = 0; i < each; i += LINE)
-      UNROLL(4) for (int64_t s = 0; s < STREAMS; ++s) UNROLL(4) for (int n = 0; n < LINE / VL; ++n)
-        part[s][n] += load(from + s * each + i + n * VL);
+    for (int64_t i = 0; i < each; i += LINE) UNROLL(4)
+    for (int64_t s = 0; s < STREAMS; ++s)
+      UNROLL(4) for (int n = 0; n < LINE / VL; ++n) part[s][n] += load(from + s * each + i + n * VL);
     for (int s = 1; s < STREAMS; ++s)
       for (int n = 0; n < LINE / VL; ++n) part[0][n] += part[s][n];
     for (int n = 1; n < LINE / VL; ++n) part[0][0] += part[0][n];

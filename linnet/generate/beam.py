@@ -1,0 +1,151 @@
+"""Beam search: the continuation with the largest score, among those that stay in a beam of the `beams` best.
+
+    score = sum of log p(token | those before) / length ** length_penalty       length in tokens, a stop token counted
+
+At each step every running beam is continued by every token, and the `beams` largest sums stay; one that ends in a stop
+token leaves the beam with its score (Sutskever et al. 2014, arXiv:1409.3215, section 3.2). The search ends when no
+running beam can still reach the scores that are wanted: sums only fall, so the best a beam can do is known.
+N vocabulary, R running beams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import Tokenizer
+from ..models import Model, ModelState
+from .engine import Engine, open_engine
+from .generation import READ, Completion
+from .requests import Prompt, check_model, check_room, check_states, check_tokens, check_whole, token_prompts
+from .sampling import best, log_softmax
+
+PENALTY = 10  # beyond it, length ** penalty is soon no number
+
+
+@dataclass(frozen=True)
+class _Beam:
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    total: float = 0.0
+
+    def then(self, token: int, logprob: float) -> _Beam:
+        return _Beam((*self.tokens, token), (*self.logprobs, logprob), self.total + logprob)
+
+
+def beam_search(
+    model: Model,
+    prompt: Prompt,
+    *,
+    beams: int = 4,
+    max_tokens: int = 256,
+    tokenizer: Tokenizer | None = None,
+    stop_tokens: Sequence[int] = (),
+    length_penalty: float = 1.0,
+    returned: int = 1,
+    states: ModelState | None = None,
+    engine: Engine | None = None,
+    weights: str = "float32",
+) -> list[Completion]:
+    """The `returned` best continuations, best first, with `score` and `logprobs`; other options as for `generate`.
+
+    length_penalty: 0 compares sums, which favours short ones; 1 compares means per token; above 1 favours long ones.
+    """
+    language = check_model(model, tokenizer)
+    (tokens,) = token_prompts(language, [prompt], tokenizer, begins=states is None)
+    check_states(states, 1)
+    check_room(language, [tokens], states, max_tokens)
+    check_whole("beams", beams, 1)
+    check_whole("returned", returned, 1, beams)
+    stops = frozenset(check_tokens("stop_tokens", stop_tokens, model.config.vocab_size))
+    if isinstance(length_penalty, bool) or not -PENALTY <= length_penalty <= PENALTY:
+        raise ValueError(f"length_penalty is {length_penalty!r}; accepted: {-PENALTY} to {PENALTY}; 1 compares means")
+    if engine is not None and engine.model is not model:
+        raise ValueError("the engine runs another model; open one for this model with open_engine(model)")
+    search = _Search(engine or open_engine(language, weights=weights), beams, max_tokens, length_penalty, returned)
+    try:
+        found = search.run(torch.tensor(tokens, device=next(model.parameters()).device), states, stops)
+    finally:
+        search.engine.leave(search.rows)
+    for done in found:
+        done.prompt_tokens = tokens
+        if tokenizer is not None:
+            done.text = tokenizer.decode(done.tokens[: -1 if done.finish == "stop" else None])
+    return found
+
+
+class _Search:
+    """The running beams, each with a row of the engine that has read all its tokens, and the best that are done."""
+
+    def __init__(self, engine: Engine, beams: int, max_tokens: int, penalty: float, returned: int) -> None:
+        self.engine, self.beams, self.max_tokens = engine, beams, max_tokens
+        self.penalty, self.returned = penalty, returned
+        self.rows: list[int] = []
+        self.running = [_Beam()]
+        self.done: list[Completion] = []  # best first
+
+    def run(self, prompt: Tensor, states: ModelState | None, stops: frozenset[int]) -> list[Completion]:
+        self.rows = self.engine.join(states)
+        for part in prompt.split(READ):
+            logits = self.engine.read(part, self.rows[0])[None]  # [1,N]
+        for length in range(1, self.max_tokens + 1):
+            parents = self._extend(logits, stops, last=length == self.max_tokens)
+            if not self.running or not self._can_win(length):
+                break
+            self._follow(parents)
+            tokens = torch.tensor([beam.tokens[-1] for beam in self.running], device=prompt.device)
+            logits = self.engine.step(tokens, self.rows)  # [R,N]
+        return self.done
+
+    def _extend(self, logits: Tensor, stops: frozenset[int], *, last: bool) -> list[int]:
+        """Continue the beams by one token; returns, for each that runs on, the number of the beam it came from."""
+        scores = log_softmax(logits)  # [R,N]
+        sums = np.array([[beam.total] for beam in self.running]) + scores
+        parents, running = [], []
+        for at in best(sums.reshape(-1), self.beams).tolist():
+            parent, token = divmod(at, scores.shape[1])
+            if sums[parent, token] == -np.inf:
+                continue
+            beam = self.running[parent].then(token, float(scores[parent, token]))
+            if last or token in stops:
+                self._finish(beam, parent, token in stops)
+            else:
+                parents.append(parent)
+                running.append(beam)
+        self.running = running
+        return parents
+
+    def _finish(self, beam: _Beam, parent: int, stopped: bool) -> None:
+        score = self._score(beam.total, len(beam.tokens))
+        if len(self.done) == self.returned and score <= self._worst():
+            return
+        finish, stop = ("stop", beam.tokens[-1]) if stopped else ("length", None)
+        done = Completion(prompt_tokens=[], tokens=list(beam.tokens), finish=finish, stop=stop, score=score)
+        done.logprobs = list(beam.logprobs)
+        done.state = self.engine.state([self.rows[parent]])
+        self.done = sorted([*self.done, done], key=lambda d: -(d.score or 0.0))[: self.returned]  # stable
+
+    def _can_win(self, length: int) -> bool:
+        """Whether a running beam of this length could still get among those that are wanted."""
+        if len(self.done) < self.returned:
+            return True
+        longest = self.max_tokens if self.penalty > 0 else length + 1
+        return any(self._score(beam.total, longest) > self._worst() for beam in self.running)
+
+    def _follow(self, parents: list[int]) -> None:
+        """Rows of the engine for the beams that run on: the states of their parents."""
+        if parents != list(range(len(self.rows))):
+            state = self.engine.state(self.rows).select(parents)
+            self.engine.leave(self.rows)
+            self.rows = []
+            self.rows = self.engine.join(state)
+
+    def _score(self, total: float, length: int) -> float:
+        return total / length**self.penalty
+
+    def _worst(self) -> float:
+        return self.done[-1].score or 0.0

@@ -1,0 +1,256 @@
+"""Session: one stream of tokens for interactive use, a row of an engine: feed, sample, go back, edit, branch, save.
+
+    with Session(model, tokenizer=tokenizer, keep=32) as session:
+        logits = session.feed("Once upon a time")           [N], of the next token
+        token = session.sample(Sampling(temperature=0.8))   chosen, and read
+        session.rollback(1)                                 as if it had never been
+        branches = session.fork(100)                        the past is read once
+
+`keep` states are kept, one `every` so many tokens: `keep * every` tokens can be taken back, for the memory of `keep`
+states. With `every` 1, the default, a rollback is exact to the last bit; above 1, the few tokens since the last state
+kept are read again, and rounding may differ. N vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import Tokenizer
+from ..errors import StateError
+from ..models import LanguageModel, ModelState
+from ..models.language import check_tokens
+from ..models.state import load_saved
+from ..ops.state import PathLike
+from .engine import Engine, open_engine
+from .sampling import Draws, Sampling, choose
+
+CHUNK = 4096  # tokens read at once: what a long prompt needs in memory stays bounded
+
+
+class Mark(NamedTuple):
+    """A place to go back to."""
+
+    at: int  # tokens read
+    state: ModelState
+    logits: Tensor | None  # [N]; None before the first token
+
+
+class Session:
+    """Sessions may share an engine; each leaves it when it is closed. `state`: where to start, one row."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        tokenizer: Tokenizer | None = None,
+        engine: Engine | None = None,
+        keep: int = 0,
+        every: int = 1,
+        weights: str = "float32",
+        state: ModelState | None = None,
+    ) -> None:
+        _check(model, tokenizer, engine, state)
+        for name, value, least in (("keep", keep, 0), ("every", every, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} is {value!r}; accepted: a whole number, {least} or more")
+        self.model, self.tokenizer, self.keep, self.every = model, tokenizer, keep, every
+        self.engine = open_engine(model, weights=weights) if engine is None else engine
+        self._before = 0 if state is None else int(state.position[0])  # tokens read before those we know
+        self._tokens: list[int] = []
+        self._logits: Tensor | None = None
+        self._kept: deque[Mark] = deque(maxlen=keep)  # oldest first
+        self._row: int | None = self.engine.join(state)[0]
+
+    @property
+    def tokens(self) -> list[int]:
+        """Every token read so far; of a session that began from a state alone, those since then."""
+        return list(self._tokens)
+
+    @property
+    def text(self) -> str:
+        """The tokens as text."""
+        return self._named("the text of the tokens").decode(self._tokens)
+
+    @property
+    def logits(self) -> Tensor | None:  # [N]
+        """What the model says of the next token; None before the first."""
+        return self._logits
+
+    @property
+    def state(self) -> ModelState:
+        """The state after the last token, as a value."""
+        return self.engine.state([self._live()])
+
+    def feed(self, given: str | Sequence[int] | Tensor) -> Tensor:  # [N]
+        """Read text or tokens, one or more; the logits of the token after them. What fails changes nothing."""
+        return self._advance(self._ids(given, len(self._tokens)))
+
+    def sample(self, sampling: Sampling | None = None) -> int:
+        """Choose the next token, read it, return it.
+
+        The draw is a function of the seed and of how many tokens were read: the same again after a rollback, and the
+        same in every fork, unless each has a seed of its own.
+        """
+        how = Sampling() if sampling is None else sampling
+        if self._logits is None:
+            raise StateError("there are no logits to sample from: no token was read yet; feed one or more first")
+        seen = None
+        if how.repetition_penalty != 1:
+            seen = np.zeros((1, len(self._logits)), dtype=bool)
+            seen[0, self._tokens] = True
+        (token,) = choose(self._logits[None], how, [Draws(how.seed, self._before + len(self._tokens))], seen)
+        self._advance(torch.tensor([token]))
+        return token
+
+    def rollback(self, n: int) -> None:
+        """Take the last n tokens back."""
+        reach = len(self._tokens) - self._kept[0].at if self._kept else 0
+        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= reach:
+            kept = f"keep is {self.keep}, every is {self.every}"
+            raise StateError(
+                f"cannot take {n!r} tokens back; accepted here: 0 to {reach} ({kept}); open it with a larger keep"
+            )
+        goal = len(self._tokens) - n
+        if n == 0:
+            return
+        while self._kept[-1].at > goal:
+            self._kept.pop()
+        mark = self._kept.pop()
+        again = self._tokens[mark.at : goal]
+        self._return(mark)
+        if again:
+            self._advance(torch.tensor(again))
+
+    def replace(self, n: int, given: str | Sequence[int] | Tensor) -> Tensor:  # [N]
+        """Edit and go on: these tokens in place of the last n. What fails changes nothing."""
+        ids = self._ids(given, len(self._tokens) - n)
+        mark, kept, tokens = self._mark(), self._kept.copy(), self.tokens
+        try:
+            self.rollback(n)
+            return self._advance(ids)
+        except BaseException:  # an interrupt as well
+            self._return(mark)
+            self._kept, self._tokens = kept, tokens
+            raise
+
+    def fork(self, copies: int = 1) -> list[Session]:
+        """New sessions that share this past, on the same engine, and are independent from here on."""
+        forks = []
+        for row in self.engine.fork(self._live(), copies):
+            new = copy(self)
+            new._row, new._tokens, new._kept = row, list(self._tokens), self._kept.copy()
+            forks.append(new)
+        return forks
+
+    def save(self, path: PathLike) -> None:
+        """One state file with the state, the tokens and the logits; `Session.load` goes on from it."""
+        self.state.save(
+            path,
+            model=self.model,
+            tokenizer=self.tokenizer,
+            tokens=None if self._before else [self._tokens],
+            answer=None if self._logits is None else self._logits[None],
+        )
+
+    @classmethod
+    def load(cls, path: PathLike, model: LanguageModel, tokenizer: Tokenizer | None = None, **how: Any) -> Session:
+        """The session of a file, with keywords as in `Session`; another model's or tokenizer's is refused.
+
+        States are not kept in the file: it can go back as far as it goes on.
+        """
+        state, tokens, answer = load_saved(path, model=model, tokenizer=tokenizer)
+        session = cls(model, tokenizer=tokenizer, state=state, **how)
+        if tokens is not None:
+            session._tokens, session._before = tokens[0], 0
+        session._logits = None if answer is None else answer[0]
+        return session
+
+    def close(self) -> None:
+        """Leave the engine; forks go on."""
+        if self._row is not None:
+            self.engine.leave([self._row])
+        self._row = None
+        self._kept.clear()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _live(self) -> int:
+        if self._row is None:
+            raise StateError("this session is closed; open another, or fork it before it closes")
+        return self._row
+
+    def _ids(self, given: str | Sequence[int] | Tensor, at: int) -> Tensor:  # [T]
+        """The tokens to read after `at` others, checked; what a tokenizer puts before every prompt comes first."""
+        if isinstance(given, str):
+            tokenizer = self._named("text")
+            given = [*(() if at or self._before else tokenizer.prefix), *tokenizer.encode(given)]
+        tokens = torch.as_tensor(given)
+        if tokens.ndim != 1 or len(tokens) == 0:
+            raise ValueError(f"the tokens to read have shape {list(tokens.shape)}; accepted: 1 or more, [T], or a text")
+        check_tokens(tokens, self.model.config.vocab_size)
+        return tokens
+
+    def _named(self, what: str) -> Tokenizer:
+        if self.tokenizer is None:
+            raise ValueError(f"{what} needs a tokenizer; open the session with tokenizer=..., or use tokens")
+        return self.tokenizer
+
+    def _advance(self, tokens: Tensor) -> Tensor:  # [T] -> [N]
+        row, start = self._live(), len(self._tokens)
+        cuts = self._cuts(start, start + len(tokens))
+        kept, before = self._kept.copy(), self._mark() if len(cuts) > 2 else None
+        try:
+            for i, j in pairwise(cuts):
+                piece = tokens[i - start : j - start]
+                if self.keep and i % self.every == 0 and i >= cuts[-1] - self.keep * self.every:
+                    self._kept.append(self._mark())
+                one = len(piece) == 1
+                self._logits = self.engine.step(piece, [row])[0] if one else self.engine.read(piece, row)
+                self._tokens += piece.tolist()
+        except BaseException:  # an interrupt as well
+            if before is not None:
+                self._return(before)
+            self._kept = kept
+            raise
+        assert self._logits is not None
+        return self._logits
+
+    def _cuts(self, start: int, end: int) -> list[int]:
+        """Where reading stops on the way from `start` to `end`: at chunks, and where a state will be kept."""
+        cuts = {start, end, *range(start, end, CHUNK)}
+        if self.keep:
+            first = max(start, end - self.keep * self.every)
+            cuts.update(range(-(-first // self.every) * self.every, end, self.every))
+        return sorted(cuts)
+
+    def _mark(self) -> Mark:
+        return Mark(len(self._tokens), self.state, self._logits)
+
+    def _return(self, mark: Mark) -> None:
+        self.engine.restore([self._live()], mark.state)
+        del self._tokens[mark.at :]
+        self._logits = mark.logits
+
+
+def _check(model: LanguageModel, tokenizer: Tokenizer | None, engine: Engine | None, state: ModelState | None) -> None:
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"a session cannot run a {type(model).__name__}; accepted: a language model")
+    if engine is not None and engine.model is not model:
+        raise ValueError("the engine runs another model than the session; accepted: an engine opened with this model")
+    if tokenizer is not None and tokenizer.vocab_size != model.config.vocab_size:
+        got, want = tokenizer.vocab_size, model.config.vocab_size
+        raise ValueError(f"the tokenizer has {got} tokens, the model {want}; use the one the model was trained with")
+    if state is not None and len(state.position) != 1:
+        raise StateError(f"the state has {len(state.position)} rows; accepted: one; use state.select([row])")

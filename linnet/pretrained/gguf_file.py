@@ -1,0 +1,143 @@
+"""A GGUF file of a Llama model: configuration, weights (plain or quantised) and tokenizer in one.
+
+    blk.{i}.attn_q.weight [H D, E], rows of interleaved rotary pairs   ...   output.weight [N,E] unless tied
+
+Quantised weights are read as the float32 numbers they stand for. The package `gguf` does the reading (extra `gguf`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
+from ..models.config import ModelConfig
+from .llama import Weights, head_width, llama_config
+
+BLOCK = "blk.{i}."
+NAMES = {
+    "tok_embeddings": "token_embd.weight",
+    "attention_norm": BLOCK + "attn_norm.weight",
+    "wq": BLOCK + "attn_q.weight",
+    "wk": BLOCK + "attn_k.weight",
+    "wv": BLOCK + "attn_v.weight",
+    "wo": BLOCK + "attn_output.weight",
+    "ffn_norm": BLOCK + "ffn_norm.weight",
+    "w1": BLOCK + "ffn_gate.weight",
+    "w2": BLOCK + "ffn_down.weight",
+    "w3": BLOCK + "ffn_up.weight",
+    "norm": "output_norm.weight",
+    "output": "output.weight",
+}
+SIZES = {  # field of ModelConfig -> of the file
+    "d_model": "llama.embedding_length",
+    "d_ff": "llama.feed_forward_length",
+    "n_layers": "llama.block_count",
+    "n_heads": "llama.attention.head_count",
+    "max_length": "llama.context_length",
+}
+TABLE, TOKENIZER = "tokenizer.ggml.", ("model", "tokens", "scores", "token_type", "bos_token_id")
+CONTROLS = (2, 3)  # token types: unknown, control
+
+
+def read(path: Path) -> Weights:
+    """The file, memory-mapped; tensors are unpacked one by one."""
+    library = _library()
+    try:
+        reader = library.GGUFReader(path)
+        values = {name: field.contents() for name, field in reader.fields.items() if not _is_table(name)}
+    except Exception as error:  # the library raises whatever its arrays do
+        raise ValueError(f"{path} is no whole GGUF file ({error}); copy it again") from error
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    config = _config(str(path), values, tensors)
+
+    def fetch(name: str) -> Tensor:
+        tensor = tensors[name]
+        try:
+            numbers = library.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError:
+            kind = tensor.tensor_type.name
+            raise ValueError(
+                f"{path}: {name!r} is {kind}, which gguf cannot unpack; accepted: F32, Q8_0 and such"
+            ) from None
+        return torch.from_numpy(np.array(numbers, dtype=np.float32).reshape(_shape(tensor)))
+
+    shapes = {name: _shape(tensor) for name, tensor in tensors.items()}
+    fields = {name: field for name, field in reader.fields.items() if _is_table(name)}
+    return Weights(
+        str(path), config, NAMES, shapes, fetch, interleaved=True, tokenizer=lambda: _tokenizer(path, fields)
+    )
+
+
+def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> ModelConfig:
+    kind = values.get("general.architecture")
+    if kind != "llama":
+        raise ValueError(f"{where}: general.architecture is {kind!r}; accepted: 'llama'")
+    scaling = values.get("llama.rope.scaling.type", "none")
+    if scaling != "none":
+        raise ValueError(f"{where}: llama.rope.scaling.type is {scaling!r}; accepted: 'none': plain rotary")
+    for key in (*SIZES.values(), "llama.attention.layer_norm_rms_epsilon"):
+        if key not in values:
+            raise ValueError(f"{where} has no {key}; accepted: a GGUF file of a whole llama model")
+    embedding = tensors.get(NAMES["tok_embeddings"])
+    if embedding is None:
+        raise ValueError(f"{where} lacks {NAMES['tok_embeddings']!r}; accepted: a GGUF file of a whole llama model")
+    config = llama_config(
+        where,
+        **{ours: values[key] for ours, key in SIZES.items()},
+        n_kv_heads=values.get("llama.attention.head_count_kv"),
+        head_dim=values.get("llama.attention.key_length"),
+        norm_eps=values["llama.attention.layer_norm_rms_epsilon"],
+        rotary_base=values.get("llama.rope.freq_base", 10_000.0),
+        tie_embeddings=NAMES["output"] not in tensors,
+        vocab_size=_shape(embedding)[0],
+    )
+    turned = values.get("llama.rope.dimension_count", head_width(config))
+    if turned != head_width(config):
+        raise ValueError(
+            f"{where}: llama.rope.dimension_count is {turned}; accepted: {head_width(config)}, a whole head"
+        )
+    return config
+
+
+def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
+    """The tokenizer in the file; None if there is none."""
+    found = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
+    if "tokens" not in found:
+        return None
+    if found.get("model") != "llama" or found.get("bos_token_id", BOS) != BOS:
+        raise ValueError(
+            f"{path}: its tokenizer is {found.get('model')!r} with begin token {found.get('bos_token_id')}; accepted: "
+            "'llama' with 1; give a tokenizer of your own beside the file"
+        )
+    kinds = found.get("token_type", [])
+    special = {UNKNOWN, BOS, EOS} | {i for i, kind in enumerate(kinds) if kind in CONTROLS}
+    try:
+        return LlamaTokenizer(
+            [token.replace(SPACE, " ") for token in found["tokens"]], found.get("scores", []), special
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: its tokenizer is damaged: {error}") from error
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts from the innermost axis
+
+
+def _is_table(name: str) -> bool:
+    """The vocabulary: long, and read only when it is wanted."""
+    return name.startswith("tokenizer.")
+
+
+def _library() -> Any:
+    try:
+        import gguf
+    except ImportError as error:
+        raise ImportError(
+            "reading a GGUF file needs the package gguf, which is not installed; pip install linnet[gguf]"
+        ) from error
+    return gguf

@@ -1,0 +1,116 @@
+"""The Llama architecture in terms of our backbone, and its weights from any file into our names.
+
+    x = x + wo softmax(rot(wq n) rot(wk n)^T) wv n,  n = rms(x);   x = x + w2 (silu(w1 n) * w3 n),  n = rms(x)
+
+Touvron et al. 2023, arXiv:2302.13971. We keep wq, wk, wv as one matrix and w1, w3 as one. Our rotary turns the pairs
+(i, i + D/2) of a head, as Hugging Face does; llama2.c and GGUF turn (2i, 2i + 1), so their rows are put in our order.
+A reader says what is in its file (`Weights`); names and shapes are checked before anything is built.
+E model width, H heads, K key-value heads, D head width, F hidden width, N vocabulary; matrices are [out,in].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.tokenizer import Tokenizer
+from ..models.base import check_weights
+from ..models.config import ModelConfig
+from ..models.language import LanguageModel
+
+OUTER = ("tok_embeddings", "norm", "output")  # the parts that are there once; the last one unless tied
+
+
+class Weights(NamedTuple):
+    """What a file has. Names and shapes are known at once; the numbers come when they are fetched."""
+
+    where: str  # the file, for errors
+    config: ModelConfig
+    names: Mapping[str, str]  # part -> its name in the file; {i} is the layer
+    shapes: Mapping[str, tuple[int, ...]]  # every tensor of the file by its name there
+    fetch: Callable[[str], Tensor]  # one of them
+    interleaved: bool  # rotary pairs are (2i, 2i + 1)
+    tokenizer: Callable[[], Tokenizer | None] = lambda: None  # reads the one that lies with the weights
+
+
+class Shape(NamedTuple):
+    """What `check_weights` compares."""
+
+    shape: tuple[int, ...]
+
+
+def llama_config(where: str, **fields: Any) -> ModelConfig:
+    """The configuration of a Llama model; sizes that do not fit are refused with the name of the file."""
+    fixed: dict[str, Any] = {"task": "language", "mixer": "softmax", "mlp": "swiglu", "norm": "rms", "bias": False}
+    try:
+        config = ModelConfig(**fixed, positions="rotary", **fields)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    if head_width(config) % 2:
+        raise ValueError(f"{where}: heads are {head_width(config)} wide; accepted: an even width, which rotary turns")
+    return config
+
+
+def head_width(config: ModelConfig) -> int:
+    return config.head_dim or config.d_model // config.n_heads
+
+
+def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """part -> shape; parts other than OUTER are of each layer."""
+    E, F, N, D = config.d_model, config.hidden, config.vocab_size, head_width(config)
+    heads, shared = config.n_heads * D, (config.n_kv_heads or config.n_heads) * D
+    shapes: dict[str, tuple[int, ...]] = {"tok_embeddings": (N, E), "attention_norm": (E,)}
+    shapes |= {"wq": (heads, E), "wk": (shared, E), "wv": (shared, E), "wo": (E, heads)}
+    shapes |= {"ffn_norm": (E,), "w1": (F, E), "w2": (E, F), "w3": (F, E), "norm": (E,)}
+    return shapes if config.tie_embeddings else shapes | {"output": (N, E)}
+
+
+def assemble(weights: Weights) -> LanguageModel:
+    """The model; a missing, foreign or misshapen tensor is named."""
+    config, names = weights.config, weights.names
+    wanted = {}
+    for part, shape in part_shapes(config).items():
+        for i in range(1 if part in OUTER else config.n_layers):
+            wanted[names[part].format(i=i)] = Shape(shape)
+    check_weights({name: Shape(tuple(shape)) for name, shape in weights.shapes.items()}, wanted, weights.where)
+    with torch.device("meta"):  # a shape without memory, until the weights are all there
+        model = LanguageModel(config)
+    state = _outer(weights)
+    for i in range(config.n_layers):
+        state |= {f"backbone.blocks.{i}.{name}": value for name, value in _layer(weights, i).items()}
+    model.load_state_dict(state, assign=True)
+    return model.eval()
+
+
+def _outer(weights: Weights) -> dict[str, Tensor]:
+    ours = {"tok_embeddings": "embed.weight", "norm": "backbone.norm.weight", "output": "head.weight"}
+    present = OUTER[:2] if weights.config.tie_embeddings else OUTER
+    return {ours[part]: weights.fetch(weights.names[part]).float() for part in present}
+
+
+def _layer(weights: Weights, i: int) -> dict[str, Tensor]:
+    """The weights of one block, by our names."""
+
+    def part(name: str) -> Tensor:
+        return weights.fetch(weights.names[name].format(i=i)).float()
+
+    q, k = part("wq"), part("wk")
+    if weights.interleaved:
+        D = head_width(weights.config)
+        q, k = halves(q, D), halves(k, D)
+    return {
+        "norm1.weight": part("attention_norm"),
+        "mixer.qkv.weight": torch.cat((q, k, part("wv"))),  # [(H + 2K) D, E]
+        "mixer.out.weight": part("wo"),
+        "norm2.weight": part("ffn_norm"),
+        "mlp.up.weight": torch.cat((part("w1"), part("w3"))),  # [2F, E]: the gate first
+        "mlp.down.weight": part("w2"),
+    }
+
+
+def halves(rows: Tensor, width: int) -> Tensor:
+    """[H D, E] with rows 0 1 2 3 ... of each head in the order 0 2 4 ... 1 3 5 ...: pairs (2i, 2i+1) -> (i, i+D/2)."""
+    return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).reshape(rows.shape)

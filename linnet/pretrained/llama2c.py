@@ -1,0 +1,113 @@
+"""llama2.c's "legacy" .bin, and the same arrays as .npz.
+
+    .bin   7 int32 (E, F, L, H, K, N or -N, longest), then float32: tok_embeddings, attention_norm, wq, wk, wv, wo,
+           ffn_norm, w1, w2, w3, norm, two rotary tables [longest, D/2] (not used), and output [N,E] if N was negative
+    .npz   `config` (the 7 numbers) and these arrays by name, without the rotary tables, float16 or float32
+
+Arrays of layers are stacked, [L, ...]. RMSNorm eps 1e-5 and rotary base 10000, which the files do not say.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..models.base import check_weights
+from ..models.config import ModelConfig
+from .llama import OUTER, Shape, Weights, head_width, llama_config, part_shapes
+
+Array = np.ndarray[Any, Any]
+HEADER = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len")
+MOST = 1 << 24  # a size beyond this is no size
+MAGIC = 0x616B3432  # "ak42": llama2.c's later formats
+
+
+def read_bin(path: Path) -> Weights:
+    """The .bin, memory-mapped; its length must be what its header says."""
+    size = path.stat().st_size
+    if size < 28:
+        raise ValueError(f"{path} has {size} bytes; accepted: a llama2.c .bin, whose header alone has 28")
+    config = _config(path, np.fromfile(path, "<i4", 7))
+    longest, D = config.max_length, head_width(config)
+    shapes = _stacked(config)
+    output = shapes.pop("output", None)
+    shapes |= {"rotary cos": (longest, D // 2), "rotary sin": (longest, D // 2)}
+    shapes |= {} if output is None else {"output": output}
+    wanted = 28 + 4 * sum(map(prod, shapes.values()))
+    if size != wanted:
+        raise ValueError(
+            f"{path} has {size:,} bytes where its header says {wanted:,}; it is cut off or no llama2.c .bin; accepted: "
+            "the legacy format (export.py --version 0)"
+        )
+    flat, at, arrays = np.memmap(path, "<f4", "r", 28), 0, {}
+    for name, shape in shapes.items():
+        arrays[name] = flat[at : at + prod(shape)].reshape(shape)
+        at += prod(shape)
+    return _weights(path, config, {name: array for name, array in arrays.items() if "rotary" not in name})
+
+
+def read_npz(path: Path) -> Weights:
+    """The .npz, one array after the other."""
+    try:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} is no whole .npz of arrays of numbers ({error}); accepted: llama2.c's arrays, saved by numpy.savez"
+        ) from None
+    header = arrays.pop("config", None)
+    if header is None:
+        raise ValueError(f"{path} lacks the array 'config'; accepted: 7 integers, {', '.join(HEADER)}")
+    config = _config(path, header, tied="output" not in arrays)
+    check_weights(arrays, {name: Shape(shape) for name, shape in _stacked(config).items()}, str(path))
+    for name, array in arrays.items():
+        if array.dtype.kind != "f":
+            raise ValueError(f"{path}: {name!r} has dtype {array.dtype}; accepted: float16 or float32")
+    return _weights(path, config, arrays)
+
+
+def _config(path: Path, header: Array, tied: bool = True) -> ModelConfig:
+    if header.shape != (7,) or header.dtype.kind not in "iu":
+        raise ValueError(
+            f"{path}: 'config' is {header.dtype} {list(header.shape)}; accepted: 7 integers, {', '.join(HEADER)}"
+        )
+    if int(header[0]) == MAGIC:
+        raise ValueError(
+            f"{path} is llama2.c's version {int(header[1])}; accepted: the legacy format (export.py --version 0)"
+        )
+    sizes = dict(zip(HEADER, map(int, header), strict=True))
+    tied, sizes["vocab_size"] = tied and sizes["vocab_size"] > 0, abs(sizes["vocab_size"])
+    for name, value in sizes.items():
+        if not 0 < value <= MOST:
+            raise ValueError(f"{path}: {name} is {value}; accepted: 1 to {MOST}; this is no llama2.c file, or damaged")
+    heads = {"n_heads": sizes["n_heads"], "n_kv_heads": sizes["n_kv_heads"]}
+    shape = {"d_model": sizes["dim"], "d_ff": sizes["hidden_dim"], "n_layers": sizes["n_layers"]}
+    ends = {"vocab_size": sizes["vocab_size"], "max_length": sizes["max_seq_len"], "tie_embeddings": tied}
+    return llama_config(str(path), **heads, **shape, **ends)
+
+
+def _stacked(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Array -> shape, in the order of the .bin."""
+    shapes = part_shapes(config).items()
+    return {name: shape if name in OUTER else (config.n_layers, *shape) for name, shape in shapes}
+
+
+def _weights(path: Path, config: ModelConfig, arrays: Mapping[str, Array]) -> Weights:
+    """Stacked arrays as one tensor a layer."""
+    names = {name: name if name in OUTER else f"{name}.{{i}}" for name in arrays}
+    single: dict[str, Array] = {}
+    for name, array in arrays.items():
+        single |= {name: array} if name in OUTER else {f"{name}.{i}": array[i] for i in range(config.n_layers)}
+
+    def fetch(name: str) -> Tensor:
+        return torch.from_numpy(np.array(single[name], dtype=np.float32))
+
+    shapes = {name: array.shape for name, array in single.items()}
+    return Weights(str(path), config, names, shapes, fetch, interleaved=True)

@@ -1,0 +1,149 @@
+"""Random scripts on an engine: whatever the rows went through, each says what the unsplit run of its tokens says.
+
+A script is a seed: it joins, reads, steps, forks, selects, saves and resumes, goes back and leaves, with bad calls in
+between. Every answer is written down with the tokens it followed; one pass of the model at the end checks them all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from linnet.generate import Engine
+from linnet.models import LanguageModel, ModelState
+from tests.generate.engines import KINDS, VOCAB, close, language, opened
+
+SCRIPTS, MOVES = 100, 8  # for each of the ten kinds of model
+FEWER = 25
+
+
+class Script:
+    """One engine and what its rows should have read."""
+
+    def __init__(self, engine: Engine, seed: int, file: Path) -> None:
+        self.engine, self.random, self.file = engine, Random(seed), file
+        self.rows: dict[int, list[int]] = {}
+        self.past: list[tuple[list[int], ModelState]] = []  # places some row has been at
+        self.said: list[tuple[list[int], Tensor]] = []  # tokens and the answer after them
+
+    def run(self, moves: int) -> None:
+        self.join()
+        kinds = [self.join, self.read, self.read, self.step, self.step, self.step, self.fork]
+        kinds += [self.resume, self.select, self.leave, self.go_back, self.blunder]
+        for _ in range(moves):
+            self.random.choice(kinds)()
+        if self.rows:
+            self.step_all()
+
+    def draw(self, most: int) -> list[int]:
+        return [self.random.randrange(VOCAB) for _ in range(self.random.randint(1, most))]
+
+    def some(self) -> list[int]:
+        """Rows, at least one, in any order."""
+        if not self.rows:
+            self.join()
+        return self.random.sample(list(self.rows), self.random.randint(1, len(self.rows)))
+
+    def heard(self, row: int, new: list[int], answer: Tensor) -> None:
+        self.rows[row] = self.rows[row] + new
+        self.said.append((self.rows[row], answer))
+
+    def join(self) -> None:
+        for row in self.engine.join(rows=self.random.randint(1, 2)):
+            self.rows[row] = []
+
+    def read(self) -> None:
+        row, new = self.some()[0], self.draw(6)
+        self.heard(row, new, self.engine.read(torch.tensor(new), row))
+
+    def step(self) -> None:
+        self._step(self.some())
+
+    def step_all(self) -> None:
+        self._step(list(self.rows))
+
+    def _step(self, rows: list[int]) -> None:
+        new = [self.random.randrange(VOCAB) for _ in rows]
+        for row, token, answer in zip(rows, new, self.engine.step(torch.tensor(new), rows), strict=True):
+            self.heard(row, [token], answer)
+
+    def fork(self) -> None:
+        row = self.some()[0]
+        for new in self.engine.fork(row, self.random.randint(1, 2)):
+            self.rows[new] = self.rows[row]
+
+    def resume(self) -> None:
+        rows, model = self.some(), self.engine.model
+        self.engine.state(rows).save(self.file, model=model, tokens=[self.rows[row] for row in rows])
+        for row, new in zip(rows, self.engine.join(ModelState.load(self.file, model=model)), strict=True):
+            self.rows[new] = self.rows[row]
+
+    def select(self) -> None:
+        rows = self.some()
+        chosen = [self.random.randrange(len(rows)) for _ in range(self.random.randint(1, 2))]
+        for i, new in zip(chosen, self.engine.join(self.engine.state(rows).select(chosen)), strict=True):
+            self.rows[new] = self.rows[rows[i]]
+
+    def leave(self) -> None:
+        rows = self.some()
+        self.engine.leave(rows)
+        for row in rows:
+            del self.rows[row]
+
+    def go_back(self) -> None:
+        """Some row to where it, or another, has been; and remember where this one is."""
+        row = self.some()[0]
+        self.past.append((self.rows[row], self.engine.state([row])))
+        self.rows[row], state = self.random.choice(self.past)
+        self.engine.restore([row], state)
+
+    def blunder(self) -> None:
+        row, other = self.some()[0], max(self.rows) + 50
+        calls = [
+            lambda: self.engine.step(torch.tensor([1, VOCAB]), [row, row]),
+            lambda: self.engine.step(torch.tensor([VOCAB]), [row]),
+            lambda: self.engine.step(torch.tensor([1, 2]), [row, other]),
+            lambda: self.engine.read(torch.tensor([1, 2, -1]), row),
+            lambda: self.engine.leave([row, other]),
+        ]
+        with pytest.raises(ValueError, match=r"row|token"):
+            self.random.choice(calls)()
+
+
+def check(model: LanguageModel, script: Script, near: dict[str, float]) -> None:
+    """Every answer against one pass over the tokens before it, padded on the right, which nothing causal can see."""
+    whole = pad_sequence([torch.tensor(seen) for seen, _ in script.said], batch_first=True)
+    with torch.inference_mode():
+        wanted = model(whole, output_state=False)[0]
+    last = torch.tensor([len(seen) - 1 for seen, _ in script.said])
+    answers = torch.stack([answer for _, answer in script.said])
+    torch.testing.assert_close(answers, wanted[torch.arange(len(last)), last], **near)
+    assert script.engine.rows == list(script.rows)
+    if script.rows:
+        counts = script.engine.state(list(script.rows)).position.tolist()
+        assert counts == [len(seen) for seen in script.rows.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("backend", "dtype", "scripts"),
+    [("torch", torch.float64, SCRIPTS), ("torch", torch.float32, FEWER), ("native", torch.float32, SCRIPTS)],
+    ids=["torch-float64", "torch-float32", "native-float32"],
+)
+def test_random_scripts_say_what_the_unsplit_runs_say(
+    kind: str, backend: str, dtype: torch.dtype, scripts: int, tmp_path: Path
+) -> None:
+    model = language(kind, dtype)
+    for seed in range(scripts):
+        script = Script(opened(model, backend), seed, tmp_path / "a.state")
+        script.run(MOVES)
+        if script.said:
+            try:
+                check(model, script, close(kind, dtype))
+            except AssertionError as error:
+                raise AssertionError(f"script {seed} of {kind!r}: {error}") from error
