@@ -8,6 +8,7 @@ and values in a cache for each slot, which doubles when it is full.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from ..layers.attention import Attention, LinearAttention, SoftmaxAttention, Win
 from ..models import Forecaster, ModelState, StreamModel
 from ..models.inputs import checked_numbers
 from ..models.language import check_tokens
-from ..native.decode import DECODE, scratch, step
+from ..native.decode import Decode, scratch, step
 from ..native.memory import empty
 from ..ops.state import AnyState, ConvState, KVState, State, WindowState, real_tokens
 from .engine import Engine
@@ -26,6 +27,16 @@ from .program import BLOCK, Program, rounded
 
 FIRST_SLOTS, FIRST_TOKENS = 4, 64
 FEW = 16  # rows whose tokens are looked at in Python: quicker than torch
+
+
+@dataclass
+class _Call:
+    """A step made ready: its rows, and the memory its fields point to."""
+
+    rows: list[int]
+    fields: Decode
+    slots: Tensor
+    memory: Tensor
 
 
 class NativeEngine(Engine):
@@ -37,13 +48,14 @@ class NativeEngine(Engine):
         self.threads = threads
         self.width = _width(model)
         inputs: Any = model if hasattr(model, "embed") else model.inputs
+        self._ends = model.config.positions == "learned"
         self._tokens = 0 if inputs.embed is None else inputs.embed.num_embeddings
         self._slots: dict[int, int] = {}  # row -> slot
         self._free: list[int] = []
         self._states = torch.empty(0, max(self.program.state_floats, BLOCK))
         self._positions = torch.empty(0, dtype=torch.int64)
         self._caches: list[Tensor] = []
-        self._called: tuple[Any, ...] = ()  # the rows of the last call, and what was made ready for it
+        self._call: _Call | None = None  # the last one
         self._grow(FIRST_SLOTS)
 
     @property
@@ -66,7 +78,7 @@ class NativeEngine(Engine):
         self._addresses = torch.tensor([cache.data_ptr() for cache in self._caches])
         self._capacity = torch.tensor([self._room(slot) for slot in range(slots)])
         self._free += range(slots - 1, old - 1, -1)
-        self._called = ()
+        self._call = None
 
     def _enter(self, rows: list[int], state: ModelState | None) -> None:
         missing = len(rows) - len(self._free)
@@ -85,35 +97,37 @@ class NativeEngine(Engine):
             slot = self._slots.pop(row)
             self._set_cache(slot, torch.empty(0))
             self._free.append(slot)
-        self._called = ()
+        self._call = None
 
     def _step(self, x: Tensor, rows: list[int]) -> Tensor:
-        c, program = self.model.config, self.program
-        key, threads = tuple(rows), self.threads or torch.get_num_threads()
-        if self._called[:2] != (key, threads):
-            slots = torch.tensor([self._slots[row] for row in rows])
-            self._called = (key, threads, slots, scratch(program.packet, len(rows), threads, 0), 0)
-        slots, memory, longest = self._called[2:]
+        call = self._ready(rows)
         x = self._checked(x)
-        if c.positions == "learned":
-            self._check_length(slots)
-        if program.caches:
-            need = self._make_room(slots)
-            if need > longest:
-                longest = 2 * need
-                memory = scratch(program.packet, len(rows), threads, longest)
-                self._called = (key, threads, slots, memory, longest)
+        if self._ends:
+            self._check_length(call.slots)
+        if self.program.caches:
+            self._make_room(call)
         out = torch.empty(len(rows), self.width)
-        tokens, values = (x.data_ptr(), 0) if x.dtype == torch.int64 else (0, x.data_ptr())
-        kept = (self._states, self._positions, self._addresses, self._capacity, slots)
-        step(
-            DECODE.pack(
-                out.data_ptr(), memory.data_ptr(), *(t.data_ptr() for t in kept), tokens, values,
-                self._states.shape[1], len(rows), threads, longest,
-            ),
-            program.packet,
-        )  # fmt: skip
+        call.fields.out = out.data_ptr()
+        if self._tokens:
+            call.fields.tokens = x.data_ptr()
+        else:
+            call.fields.values = x.data_ptr()
+        step(call.fields, self.program.packet)
         return self.model.forecast(out, x) if isinstance(self.model, Forecaster) else out
+
+    def _ready(self, rows: list[int]) -> _Call:
+        """The call of the last step, if it was for the same rows; what it points to stays where it is."""
+        threads = self.threads or torch.get_num_threads()
+        call = self._call
+        if call is not None and call.fields.threads == threads and (rows is call.rows or rows == call.rows):
+            return call
+        slots = torch.tensor([self._slots[row] for row in rows])
+        memory = scratch(self.program.packet, len(rows), threads, 0)
+        kept = (memory, self._states, self._positions, self._addresses, self._capacity, slots)
+        pointers = (x.data_ptr() for x in kept)
+        fields = Decode(0, *pointers, 0, 0, self._states.shape[1], len(rows), threads, 0)
+        self._call = _Call(rows, fields, slots, memory)
+        return self._call
 
     def _checked(self, x: Tensor) -> Tensor:
         """The inputs as the decoder reads them, or a sentence before anything has moved."""
@@ -121,9 +135,11 @@ class NativeEngine(Engine):
             return checked_numbers(x, self.model.config.input_dim).to("cpu", torch.float32).contiguous()
         if x.ndim != 1:
             raise ValueError(f"tokens have shape {list(x.shape)}; accepted: [B], one for each row")
-        few = x.tolist() if len(x) <= FEW and x.dtype == torch.int64 else [-1]
-        if min(few) < 0 or max(few) >= self._tokens:  # the quick look did not do
-            check_tokens(x, self._tokens)
+        if len(x) <= FEW and x.dtype == torch.int64:
+            few = x.tolist()
+            if min(few) >= 0 and max(few) < self._tokens and x.is_cpu and x.is_contiguous():
+                return x
+        check_tokens(x, self._tokens)
         return x.to("cpu", torch.int64).contiguous()
 
     def _check_length(self, slots: Tensor) -> None:
@@ -145,12 +161,16 @@ class NativeEngine(Engine):
         self._addresses[slot] = cache.data_ptr()
         self._capacity[slot] = self._room(slot)
 
-    def _make_room(self, slots: Tensor) -> int:
-        """Caches with a place for one more token each; returns the longest after it."""
-        positions = self._positions[slots]
-        for slot in slots[positions >= self._capacity[slots]].tolist():
+    def _make_room(self, call: _Call) -> None:
+        """Caches with a place for one more token each, and scratch for the longest."""
+        positions = self._positions[call.slots]
+        for slot in call.slots[positions >= self._capacity[call.slots]].tolist():
             self._enlarge(slot, max(FIRST_TOKENS, 2 * self._room(slot)))
-        return int(positions.max()) + 1
+        need, fields = int(positions.max()) + 1, call.fields
+        if need > fields.longest:
+            fields.longest = 2 * need
+            call.memory = scratch(self.program.packet, fields.B, fields.threads, fields.longest)
+            fields.scratch = call.memory.data_ptr()
 
     @torch.inference_mode(False)
     def _enlarge(self, slot: int, tokens: int) -> None:

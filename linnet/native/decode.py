@@ -21,7 +21,19 @@ from .matmul import MATRIX
 MAP = struct.Struct("14q6d")
 LAYER = struct.Struct("19q2d" + "14q6d" * 2 + "7q" * 4)
 MODEL = struct.Struct("13q2d" + "7q" * 2)
-DECODE = struct.Struct("13q")
+
+
+class Decode(ctypes.Structure):
+    """linnet_decode: one call, kept and changed from step to step."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in (
+            "out", "scratch", "states", "positions", "cache", "capacity", "slots", "tokens", "values",
+            "stride", "B", "threads", "longest",
+        )
+    ]  # fmt: skip
+
 
 PREPARE = {"plain": 0, "norm": 1, "project": 2, "favor": 3, "fourier": 4, "softmax": 5, "dpfp": 6, "taylor_full": 7}
 MONOMIALS = 6
@@ -38,10 +50,7 @@ class Packet:
     def __init__(self, data: bytes, *kept: Any) -> None:
         self.buffer = ctypes.create_string_buffer(data, len(data))
         self.kept = kept
-
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self.buffer)
+        self.address = ctypes.addressof(self.buffer)
 
 
 def pointer(tensor: Tensor | None) -> int:
@@ -52,8 +61,8 @@ def check_sizes() -> None:
     """The structs are as long as the library thinks, or it is another version's."""
     lib = library()
     assert lib is not None
-    for i, packed in enumerate((MATRIX, MAP, LAYER, MODEL, DECODE)):
-        assert lib.linnet_model_sizes(i) == packed.size, (i, packed.size, lib.linnet_model_sizes(i))
+    sizes = [MATRIX.size, MAP.size, LAYER.size, MODEL.size, ctypes.sizeof(Decode)]
+    assert sizes == [lib.linnet_model_sizes(i) for i in range(len(sizes))], sizes
 
 
 def scratch(model: Packet, rows: int, threads: int, longest: int) -> Tensor:
@@ -65,10 +74,10 @@ def scratch(model: Packet, rows: int, threads: int, longest: int) -> Tensor:
     return memory[-memory.data_ptr() % 64 :]
 
 
-def step(call: bytes, model: Packet) -> None:
+def step(call: Decode, model: Packet) -> None:
     """One step; the caller vouches for every pointer in it."""
     lib = library()
     assert lib is not None
-    status = lib.linnet_decode_step(call, model.address)
+    status = lib.linnet_decode_step(ctypes.addressof(call), model.address)
     if status:
         raise RuntimeError(f"linnet_decode_step refused the call: {STATUS.get(status, status)}")

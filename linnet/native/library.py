@@ -49,7 +49,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     lib.linnet_model_sizes.argtypes = [ctypes.c_int64]
     lib.linnet_model_sizes.restype = lib.linnet_decode_scratch.restype = ctypes.c_int64
     lib.linnet_decode_scratch.argtypes = [ctypes.c_int64] * 4
-    lib.linnet_decode_step.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    lib.linnet_decode_step.argtypes = [ctypes.c_int64, ctypes.c_int64]
     return lib, None
 
 

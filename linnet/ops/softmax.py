@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from ..errors import StateError
 from .checks import check_cu_seqlens, check_form, check_mask, check_qkv, check_scale, check_step
-from .state import KVState, S, check_cache, join_states, real_tokens
+from .state import AnyState, KVState, S, check_cache, join_states, real_tokens
 
 BLOCK = 512  # queries per call where a mask must be written out, so that it is BLOCK x T, never T x T
 Result: TypeAlias = "tuple[Tensor, KVState | None]"
@@ -147,7 +147,7 @@ def packed(
             raise StateError(f"initial_state has {got}; accepted: one row for each")
     outs, finals = [], []
     for i, (start, stop) in enumerate(pairwise(offsets)):
-        row = None if state is None else without_padding(state.select([i]))
+        row: Any = None if state is None else without_padding(state.select([i]))
         part = None if mask is None else mask[:, start:stop]
         out, final = attend(q[:, start:stop], k[:, start:stop], v[:, start:stop], mask=part, initial_state=row)
         outs.append(out)
@@ -155,7 +155,7 @@ def packed(
     return torch.cat(outs, dim=1), join_states(finals) if finals else None
 
 
-def without_padding(row: S) -> S:
+def without_padding(row: AnyState) -> AnyState:
     """A cache [1,T,...] cut to its real tokens, so that padding does not pile up from call to call."""
     if not isinstance(row, KVState) or row.mask is None:
         return row

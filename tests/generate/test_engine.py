@@ -15,6 +15,8 @@ from linnet.generate import Engine, open_engine
 from linnet.models import ModelConfig, ModelState, build
 from tests.generate.engines import KINDS, LENGTH, TOLERANCE, VOCAB, close, everywhere, language, opened, tokens, unsplit
 
+OF_ANOTHER = "the state: .* in this model; use the model the state was made by"
+
 
 def same(a: ModelState, b: ModelState) -> bool:
     """Equal to the last bit."""
