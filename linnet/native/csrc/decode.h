@@ -22,8 +22,10 @@ struct Team {
   Gate *gate;
   int64_t rank, size;
 
-  void wait() const {
+  // Until all are here; meanwhile `next`, what this thread will read then, is brought into its second-level cache.
+  void wait(const char *next = nullptr, int64_t bytes = 0) const {
     if (size == 1) return;
+    const char *const end = next + bytes;
     const int phase = __atomic_load_n(&gate->phase, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&gate->arrived, 1, __ATOMIC_ACQ_REL) == size) {
       __atomic_store_n(&gate->arrived, 0, __ATOMIC_RELAXED);
@@ -31,6 +33,11 @@ struct Team {
       return;
     }
     for (int64_t spins = 1; __atomic_load_n(&gate->phase, __ATOMIC_ACQUIRE) == phase; ++spins) {
+      if (next < end) {
+        __builtin_prefetch(next, 0, 2);
+        next += 64;
+        continue;
+      }
 #if defined(__x86_64__)
       _mm_pause();
 #endif
@@ -202,6 +209,14 @@ struct Decoder {
     return {p.from * 32, p.to * 32 < a->out ? p.to * 32 : a->out};
   }
 
+  // Wait for the team; the first panels of `a` that are this thread's come nearer.
+  void wait_before(const linnet_matrix *a, int64_t unit = 1) const {
+    if (team.size == 1 || !a->out) return team.wait();
+    const int64_t panel = a->kind == LINNET_INT8 ? (a->in + 3) / 4 * 128 : a->in * (a->kind == LINNET_BFLOAT16 ? 64 : 128);
+    const Range p = share(team, (a->out + 31) / 32, unit);
+    team.wait((const char *)a->w + p.from * panel, (p.to - p.from) * panel);
+  }
+
   // q and k of a row, [(H + K) D], turned to its position if the model turns them.
   const float *turned(const linnet_layer *l, const float *x, float *to, int64_t r) const {
     if (m->positions != LINNET_ROTARY) return x;
@@ -343,50 +358,51 @@ struct Decoder {
     row_wait();
   }
 
-  void mix(const linnet_layer *l) const {
+  void mix(const linnet_layer *l, const linnet_matrix *next) const {
     branch(&l->in, m->pre, l->norm1, l->bias1);
     product(&l->in, b.n, w.x, b.big, w.big);
-    team.wait();
+    wait_before(&l->out);
     if (l->mixer == LINNET_CONV) {
       conv(l);
-      team.wait();
+      wait_before(&l->up);
       return;
     }
     if (l->mixer == LINNET_GATED_CONV)
       gated_conv(l);
     else
       attend(l);
-    team.wait();
-    project_back(&l->out);
+    wait_before(&l->out);
+    project_back(&l->out, l->mlp >= 0 ? &l->up : next);
   }
 
   // y = A mixed.
-  void project_back(const linnet_matrix *a) const {
+  void project_back(const linnet_matrix *a, const linnet_matrix *next) const {
     if (a->kind == LINNET_INT8) {
       quantize(a, b.mixed, w.mixed, my_rows());
       row_wait();
     }
     product(a, b.mixed, w.mixed, b.y, w.x);
-    team.wait();
+    wait_before(next);
   }
 
-  void mlp(const linnet_layer *l) const {
+  void mlp(const linnet_layer *l, const linnet_matrix *next) const {
     branch(&l->up, m->pre, l->norm2, l->bias2);
     if (l->mlp == LINNET_IDENTITY_MLP) return;
     const Range s = product(&l->up, b.n, w.x, b.big, w.big, l->mlp == ACT_SWIGLU ? 2 : 1);
     activate_columns(l, s);
-    team.wait();
-    project_back(&l->down);
+    wait_before(&l->down);
+    project_back(&l->down, next);
   }
 
   void run() const {
     enter();
     for (int64_t i = 0; i < m->n_layers; ++i) {
       const linnet_layer *l = m->layers + i;
-      mix(l);
+      const linnet_matrix *next = i + 1 < m->n_layers ? &l[1].in : &m->head;
+      mix(l, next);
       add(b.y, l->norm1, l->bias1);
       if (l->mlp == LINNET_NO_MLP) continue;
-      mlp(l);
+      mlp(l, next);
       add(l->mlp == LINNET_IDENTITY_MLP ? b.n : b.y, l->norm2, l->bias2);
     }
     branch(&m->head, m->last != nullptr, m->last, m->last_bias);

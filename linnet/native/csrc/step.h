@@ -1,24 +1,22 @@
 // One token for a batch of streams: s1 = s0 + phi(k) v^T, out = phi(q) s1 / ...; bound by reading and writing the
 // state.
 #pragma once
+#include "nn.h"
 #include "stream.h"
 
 namespace {
 
+template <int KIND>
+INLINE void map_all(float *dst, const float *x, int64_t D) {
+  along(D, [&](int64_t i, auto v) { v.put(dst + i, phi<KIND>(v.get(x + i))); });
+}
+
 NOINLINE void map_token(int64_t kind, float *dst, const float *x, int64_t D) {
-  float pad[16], y[16];
-  for (int64_t d = 0; d < D; d += 16) {
-    copy_tail(pad, x + d, D - d);
-    for (int n = 0; n < NT; ++n) {
-      const vf v = load(pad + n * VL);
-      store(y + n * VL, kind == ELU     ? phi<ELU>(v)
-                        : kind == RELU  ? phi<RELU>(v)
-                        : kind == RELU2 ? phi<RELU2>(v)
-                        : kind == EXP   ? phi<EXP>(v)
-                                        : v);
-    }
-    memcpy(dst + d, y, (D - d < 16 ? D - d : 16) * sizeof(float));
-  }
+  if (kind == ELU) return map_all<ELU>(dst, x, D);
+  if (kind == RELU) return map_all<RELU>(dst, x, D);
+  if (kind == RELU2) return map_all<RELU2>(dst, x, D);
+  if (kind == EXP) return map_all<EXP>(dst, x, D);
+  memcpy(dst, x, D * sizeof(float));
 }
 
 void quadratic_token(const Quadratic &m, float *f, const float *x) {
