@@ -27,30 +27,33 @@ STATUS = Path("/proc/self/status")
 MEMINFO = Path("/proc/meminfo")
 
 
-def interleave(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds per call, one number for each round."""
-    repeats = {name: _repeats(call) for name, call in calls.items()}
+def interleave(
+    calls: Mapping[str, Callable[[], Any]], rounds: int, *, shortest: float = SHORTEST, warm: int = 0
+) -> dict[str, list[float]]:
+    """Seconds per call, one number for each round; a turn begins with `warm` calls that do not count."""
+    repeats = {name: _repeats(call, shortest) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for turn in range(rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
+            _timed(calls[name], warm)
             seconds[name].append(_timed(calls[name], repeats[name]))
     return seconds
 
 
-def _repeats(call: Callable[[], Any]) -> int:
+def _repeats(call: Callable[[], Any], shortest: float) -> int:
     once = _timed(call, 1)  # also the warm-up
-    if once >= SHORTEST:
+    if once >= shortest:
         return 1
-    return max(1, min(MOST, round(SHORTEST / _timed(call, 3))))
+    return max(1, min(MOST, round(shortest / _timed(call, 3))))
 
 
 def _timed(call: Callable[[], Any], repeats: int) -> float:
     start = perf_counter()
     for _ in range(repeats):
         call()  # the result is dropped here, so its memory may serve the next call
-    return (perf_counter() - start) / repeats
+    return (perf_counter() - start) / max(repeats, 1)
 
 
 def sgemm(size: int = SGEMM) -> Callable[[], Any]:
