@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..models.image import ImageModel
 from ..models.language import check_tokens
+from ..native.sample import can_choose, choose
 from .engine import Engine, open_engine
 
 OnProgress = Callable[[int, int], None]  # values sampled so far, values to sample in all
@@ -71,15 +72,22 @@ def _fill(
     try:
         with torch.inference_mode():
             params = _begin(model, engine, rows, images[:, :n])
+            values = []
             for t in range(n, length):
-                values = model.sample(params, temperature=temperature, uniforms=uniforms[t])
-                images[:, t] = values
+                values.append(_draw(model, params, uniforms[t], temperature))
                 if told is not None:
                     told((t + 1 - n) * size)
                 if t + 1 < length:
-                    params = engine.step(values, rows)
+                    params = engine.step(values[-1], rows)
+            images[:, n:] = torch.stack(values, dim=1)
     finally:
         engine.leave(rows)
+
+
+def _draw(model: ImageModel, params: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    if temperature == 1 and can_choose(params):
+        return choose(params, uniforms, model.levels, model.mixture)
+    return model.sample(params, temperature=temperature, uniforms=uniforms)
 
 
 def _begin(model: ImageModel, engine: Engine, rows: list[int], known: Tensor) -> Tensor:

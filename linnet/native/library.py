@@ -45,6 +45,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         getattr(lib, name).argtypes = [ctypes.c_char_p]
     lib.linnet_run_rows.argtypes = [ctypes.c_char_p, ctypes.c_int64]
     lib.linnet_matmul.argtypes = [ctypes.c_char_p, *[ctypes.c_int64] * 4]
+    lib.linnet_choose.argtypes = [ctypes.c_int64] * 7
     lib.linnet_read.argtypes = [ctypes.c_int64] * 4
     lib.linnet_model_sizes.argtypes = [ctypes.c_int64]
     lib.linnet_model_sizes.restype = lib.linnet_decode_scratch.restype = ctypes.c_int64

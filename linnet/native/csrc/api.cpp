@@ -2,6 +2,7 @@
 //
 // Nothing here trusts its caller with memory: sizes must be non-negative, packed starts must rise from 0 to T.
 #include "linnet.h"
+#include "sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,4 +167,15 @@ EXPORT int linnet_decode_step(const linnet_decode *c, const linnet_model *m) {
   if (m->embed ? !c->tokens : !c->values) return LINNET_BAD_ARGUMENT;
   if (m->caches && (!c->cache || !c->capacity)) return LINNET_BAD_ARGUMENT;
   return table()->decode(c, m);
+}
+
+// values [B] from params [B, width] and uniforms [B, 2]; a mixture has width / 3 logistics, else width = levels.
+EXPORT int linnet_choose(const float *params, const double *uniforms, int64_t *values, int64_t B, int64_t width,
+                         int64_t levels, int64_t mixture) {
+  if (B < 0 || levels < 2 || width < 1 || (mixture ? width % 3 : width != levels)) return LINNET_BAD_ARGUMENT;
+  for (int64_t b = 0; b < B; ++b) {
+    const float *p = params + b * width;
+    values[b] = mixture ? choose_logistic(p, width / 3, uniforms + 2 * b, levels) : choose(p, width, uniforms[2 * b]);
+  }
+  return LINNET_OK;
 }
