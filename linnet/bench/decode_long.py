@@ -28,7 +28,7 @@ from .race import too_large
 
 FIRST = 100  # the first token that is looked at
 BLOCK, TURNS = 16, 25  # steps before old and new take turns, and how often they do
-CURVE_STEPS, PER_DECADE = 4, 4
+CURVE_STEPS, CURVE_WARM, PER_DECADE = 4, 12, 4
 FLAT_RATIO, FLAT_BYTES = 1.10, 4 << 20  # processor time old / new, growth of the process: above is not flat
 STATM = Path("/proc/self/statm")
 Report = Callable[[float], None]  # how much of it is done, 0 to 1
@@ -161,13 +161,13 @@ def positions(context: int) -> list[int]:
 def in_turns(stream: Stream, cache: SoftmaxStep | None, token: int, rounds: int) -> dict[str, float | None]:
     """Median seconds per token from this position on; the linear stream moves on by a few dozen tokens.
 
-    Each turn begins with a step that is not timed: it brings back the weights that the other one drove out of cache.
+    Each turn begins with steps that are not timed: they bring back the weights that the other one drove out of cache.
     """
     linear, softmax = [], []
     if cache is not None:
         cache.hold(token)
     for _ in range(rounds):
-        stream.run(1)
+        stream.run(CURVE_WARM)
         linear.append(stream.run(CURVE_STEPS) / CURVE_STEPS)
         if cache is not None:
             cache.step(stream.inputs[0])

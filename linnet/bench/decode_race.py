@@ -32,7 +32,7 @@ EAGER, IN_PLACE, CACHE, RECOMPUTE = "model.step", "torch in place", "softmax cac
 # Largest difference from float64 accepted, relative to the largest answer: stored weights are rounded.
 TOLERANCES = {"float32": 1e-4, "bfloat16": 2e-2, "int8": 1e-1}
 CHECKED = 24  # tokens that each competitor answers before it is timed
-# A generator steps without a pause: in its turn everyone first finds its weights in the caches again, then runs a while.
+# A generator steps without a pause: in its turn each first finds its weights in the caches again, then runs a while.
 TURN, WARM = 0.02, 2
 RECOMPUTE_ROUNDS, RECOMPUTE_LIMIT = 2, 60.0  # seconds a single one may take
 ABOUT = {

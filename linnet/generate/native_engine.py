@@ -210,7 +210,8 @@ class NativeEngine(Engine):
         if isinstance(mixer, LinearAttention):
             shape = (1, mixer.n_kv_heads, mixer.feature_map.feature_dim)
             n, size = shape[1] * shape[2], shape[1] * shape[2] * mixer.head_dim
-            return State(room[:size].view(*shape, -1).clone(), room[size : size + n].view(shape).clone())
+            sums = room[: size + n] + room[size + n : 2 * (size + n)]
+            return State(sums[:size].view(*shape, -1), sums[size:].view(shape))
         if isinstance(mixer, SoftmaxAttention):
             keys, values = self._cached(self._caches[slot], layer, self._room(slot))
             return KVState(*_in_order(keys, values, torch.arange(seen)))
@@ -227,7 +228,7 @@ class NativeEngine(Engine):
 
     def _restore(self, rows: list[int], state: ModelState) -> None:
         for i, row in enumerate(rows):
-            one = state.select([i]).to("cpu", torch.float32)
+            one = state.select([i]).to("cpu")
             seen, slot = int(one.position[0]), self._slots[row]
             for layer, part in enumerate(one.layers):
                 self._import_layer(slot, layer, part, seen)
@@ -247,8 +248,9 @@ class NativeEngine(Engine):
         mixer: Any = self.model.backbone.layers[layer].mixer
         room = self._states[slot, self.program.offsets[layer] :]
         if isinstance(part, State):
-            n = part.s.numel()
-            room[:n], room[n : n + part.z.numel()] = part.s.reshape(-1), part.z.reshape(-1)
+            sums = torch.cat([part.s.reshape(-1), part.z.reshape(-1)])
+            room[: len(sums)] = sums
+            room[len(sums) : 2 * len(sums)] = sums - room[: len(sums)]  # what a float64 state has beyond float32
         elif isinstance(part, KVState):
             if self._room(slot) < seen:
                 self._set_cache(slot, torch.zeros(0))

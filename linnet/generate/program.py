@@ -115,7 +115,7 @@ class Program:
             for i, side in enumerate("qk"):
                 maps[i], tensors = packed_map(mixer.feature_map, side)
                 self._kept += tensors
-            room = kv * F * (V + 1)
+            room = 2 * kv * F * (V + 1)  # the sums, and their rounding errors
         elif isinstance(mixer, WindowAttention):
             kind, window = "window", mixer.window
             room = kv * rounded(window) * (D + V)

@@ -39,6 +39,15 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         return None, f"{path.name} cannot be loaded ({error}): run `pip install -e .` again"
     if abi != ABI or size != CALL.size or int(lib.linnet_rows_size()) != ROWS.size:
         return None, f"{path.name} has ABI {abi} and this package wants {ABI}: run `pip install -e .` again"
+    try:
+        _declare(lib)
+    except AttributeError as error:
+        return None, f"{path.name} lacks a function of this package ({error}): run `pip install -e .` again"
+    return lib, None
+
+
+def _declare(lib: ctypes.CDLL) -> None:
+    """What the functions take and return."""
     lib.linnet_isa.restype = lib.linnet_isas.restype = ctypes.c_char_p
     lib.linnet_use_isa.argtypes = [ctypes.c_char_p]
     for name in ("linnet_forward", "linnet_backward", "linnet_step"):
@@ -51,7 +60,6 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     lib.linnet_model_sizes.restype = lib.linnet_decode_scratch.restype = ctypes.c_int64
     lib.linnet_decode_scratch.argtypes = [ctypes.c_int64] * 4
     lib.linnet_decode_step.argtypes = [ctypes.c_int64, ctypes.c_int64]
-    return lib, None
 
 
 def library() -> ctypes.CDLL | None:

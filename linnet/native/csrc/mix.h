@@ -1,6 +1,7 @@
 // One token of one stream through each kind of mixer: its state is read and moved on in place.
 //
-//   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps)
+//   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps);  all s, all z [kv,.], then
+//              the rounding errors of both
 //   softmax    keys in blocks of 16 tokens [kv][T/16][D][16], values [kv][T][V]; a window is the same with T = t % window
 //   conv       the last K - 1 inputs [K-1][N], the input of time t at place t % (K - 1)
 //
@@ -10,17 +11,31 @@
 
 namespace {
 
+template <int N>
+struct Vectors {
+  static constexpr int count = N;
+};
+
+// A sum and the rounding errors gathered beside it, so that the millionth token counts as much as the first: Fast2Sum,
+// exact while |sum| >= |x|. `errors` lies `apart` floats after the sums.
+template <class L>
+INLINE vf add_exactly(float *sums, int64_t apart, vf x, L lanes) {
+  const vf old = lanes.get(sums), sum = old + x, error = lanes.get(sums + apart) + (x - (sum - old));
+  lanes.put(sums, sum);
+  lanes.put(sums + apart, error);
+  return sum + error;
+}
+
 // s += fk v^T and acc = fq s for N vectors of columns; even and odd features in sums of their own.
 template <int N, bool UPDATE, class L>
-INLINE void linear_columns(float *s, const float *fq, const float *fk, const float *v, float *out, int64_t F, int64_t V,
-                           float factor, L lanes) {
+INLINE void linear_columns(float *s, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
+                           int64_t F, int64_t V, float factor, L lanes) {
   vf value[N], acc[2][N] = {};
   UNROLL(4) for (int n = 0; n < N; ++n) value[n] = UPDATE ? lanes.get(v + n * VL) : (vf){};
   const auto one = [&](int64_t f, vf *to) {
     UNROLL(4) for (int n = 0; n < N; ++n) {
       float *p = s + f * V + n * VL;
-      vf x = lanes.get(p);
-      if (UPDATE) lanes.put(p, x = x + fk[f] * value[n]);
+      const vf x = UPDATE ? add_exactly(p, apart, fk[f] * value[n], lanes) : lanes.get(p) + lanes.get(p + apart);
       to[n] += fq[f] * x;
     }
   };
@@ -31,24 +46,28 @@ INLINE void linear_columns(float *s, const float *fq, const float *fk, const flo
 }
 
 template <bool UPDATE>
-NOINLINE void linear_read(float *s, const float *fq, const float *fk, const float *v, float *out, int64_t F, int64_t V,
-                          float factor) {
+NOINLINE void linear_read(float *s, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
+                          int64_t F, int64_t V, float factor) {
   int64_t m = 0;
-  for (; m + 4 * VL <= V; m += 4 * VL) linear_columns<4, UPDATE>(s + m, fq, fk, v + m, out + m, F, V, factor, Whole{});
-  for (; m + 2 * VL <= V; m += 2 * VL) linear_columns<2, UPDATE>(s + m, fq, fk, v + m, out + m, F, V, factor, Whole{});
-  for (; m + VL <= V; m += VL) linear_columns<1, UPDATE>(s + m, fq, fk, v + m, out + m, F, V, factor, Whole{});
-  if (m < V) linear_columns<1, UPDATE>(s + m, fq, fk, v + m, out + m, F, V, factor, Rest{V - m});
+  const auto columns = [&](auto n, auto lanes) {
+    linear_columns<decltype(n)::count, UPDATE>(s + m, apart, fq, fk, v + m, out + m, F, V, factor, lanes);
+    m += decltype(n)::count * VL;
+  };
+  while (m + 4 * VL <= V) columns(Vectors<4>{}, Whole{});
+  while (m + 2 * VL <= V) columns(Vectors<2>{}, Whole{});
+  while (m + VL <= V) columns(Vectors<1>{}, Whole{});
+  if (m < V) columns(Vectors<1>{}, Rest{V - m});
 }
 
 // One key-value head and the G queries that read it: fq [G,F], out [G,V].
-void linear_head(float *s, float *z, const float *fq, const float *fk, const float *v, float *out, int64_t G, int64_t F,
-                 int64_t V, double eps) {
-  along(F, [&](int64_t f, auto l) { l.put(z + f, l.get(z + f) + l.get(fk + f)); });
+void linear_head(float *s, float *z, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
+                 int64_t G, int64_t F, int64_t V, double eps) {
+  along(F, [&](int64_t f, auto l) { add_exactly(z + f, apart, l.get(fk + f), l); });
   for (int64_t g = 0; g < G; ++g) {
     const float *q = fq + g * F;
-    const float den = total(F, [&](int64_t f, auto l) { return l.get(q + f) * l.get(z + f); });
+    const float den = total(F, [&](int64_t f, auto l) { return l.get(q + f) * (l.get(z + f) + l.get(z + apart + f)); });
     const float factor = (float)(1.0 / ((double)den + eps));
-    (g == 0 ? linear_read<true> : linear_read<false>)(s, q, fk, v, out + g * V, F, V, factor);
+    (g == 0 ? linear_read<true> : linear_read<false>)(s, apart, q, fk, v, out + g * V, F, V, factor);
   }
 }
 
