@@ -2,6 +2,7 @@
 
 Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rates
 of symbols and words, greedy or by a prefix beam. Streams: mean errors beside persistence and ridge regression.
+With --weights the same data are stepped through as well (eval_step.py); --text brings data to a model (eval_text.py).
 """
 
 from __future__ import annotations
@@ -10,14 +11,26 @@ import json as json_format
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from cyclopts import App, Parameter
 from rich.console import Console
 
 from .train_show import shown
 
+LENGTH = 256  # tokens of a piece of --text
+
 evaluate = App(name="eval", help_format="plaintext")
+
+
+class Opened(NamedTuple):
+    """A model, and what to measure it on."""
+
+    kind: str
+    model: Any
+    source: Any
+    head: dict[str, Any]  # which step, part or file it is
+    data: Any = None  # all parts, of a run
 
 
 @evaluate.default
@@ -29,14 +42,18 @@ def run_eval(
     rows: int = 0,
     batch_size: int = 16,
     beam: int = 0,
+    weights: Literal["float32", "bfloat16", "int8"] | None = None,
+    backend: Literal["auto", "native", "torch"] = "auto",
+    text: Path | None = None,
+    length: int = LENGTH,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Measure a run on data that it was not trained on.
+    """Measure a model on data that it was not trained on.
 
     Parameters
     ----------
     folder
-        The --out of `linnet train`.
+        The --out of `linnet train`; with --text a language model's own folder, such as the --out of `linnet import`.
     checkpoint
         Which one, such as step-00000200; the newest unless given.
     split
@@ -47,39 +64,108 @@ def run_eval(
         Examples at a time.
     beam
         Speech: also decode with a prefix beam this wide.
+    weights
+        Text and images: also step through the data as `linnet generate` does, with weights stored so, and compare.
+    backend
+        With --weights: native, torch, or auto for the first of them that can run the model.
+    text
+        A text file to measure a language model on that has no data of its own.
+    length
+        With --text: it is cut into pieces of so many tokens, each read from the start.
     json
         Print JSON instead of a sentence.
     """
-    for name, value, least in (("rows", rows, 0), ("batch-size", batch_size, 1), ("beam", beam, 0)):
+    limits = (("rows", rows, 0), ("batch-size", batch_size, 1), ("beam", beam, 0), ("length", length, 1))
+    for name, value, least in limits:
         if value < least:
             raise ValueError(f"--{name} is {value}; accepted: {least} or more")
-    from ..train.jobs import open_data, read_job
+    if backend != "auto" and weights is None:
+        raise ValueError(f"--backend is {backend}, but nothing is stepped; add --weights, such as --weights float32")
+    if text is None:
+        here = _of_run(folder, checkpoint, split, beam, weights, length)
+    else:
+        here = _of_text(folder, text, length, {"checkpoint": checkpoint, "split": split, "beam": beam})
+    rows = min(rows, here.source.length) if rows else here.source.length
+    engine = None if weights is None else _engine(here.model, weights, backend)
+    with Console(stderr=True).status(f"measuring {rows:,} examples"):
+        found = {**here.head, "rows": rows, **_measured(here.kind, here.model, here.source, rows, batch_size)}
+        if here.data is not None:
+            found |= _beside(here, rows, batch_size, beam)
+    if engine is not None:
+        from .eval_step import stepped
 
+        found["stepped"] = {"weights": weights} | stepped(here.kind, engine, here.source, rows, batch_size, found)
+    if json:
+        print(json_format.dumps(_finite(found)))
+    else:
+        _show(here.kind, found, beam)
+
+
+def _of_run(folder: Path, checkpoint: str | None, split: str, beam: int, weights: str | None, length: int) -> Opened:
+    """The model of a run, and the part of its data that is asked for."""
+    from ..train.jobs import FILE, open_data, read_job
+
+    if not (folder / FILE).is_file() and (folder / "config.json").is_file():
+        raise ValueError(
+            f"{folder} holds a model without data to measure it on; give --text FILE, a text it is to read"
+        )
     job = read_job(folder)
     if beam and job.kind != "speech":
         raise ValueError(f"--beam is {beam}, but this is a run on {job.kind}; accepted: 0, or a run on speech")
+    if weights is not None and job.kind not in ("text", "image"):
+        raise ValueError(f"--weights is {weights}, but this is a run on {job.kind}; accepted: a run on text or images")
+    if length != LENGTH:
+        raise ValueError(f"--length is {length}, but a run has examples of its own; accepted: together with --text")
     data = open_data(job.kind, job.data, folder, begun=True)
     model, step = _model(folder, checkpoint, data)
     part = "test" if split == "test" and data.test is not None else "valid"
-    source: Any = data.test if part == "test" else data.valid
-    rows = min(rows, source.length) if rows else source.length
-    with Console(stderr=True).status(f"measuring {rows:,} examples"):
-        found = {"step": step, "split": part, "rows": rows, **_measured(job.kind, model, source, rows, batch_size)}
-        if job.kind == "stream":
-            found |= _baselines(data, source)
-        if " " in data.symbols:  # letters: there are words to count
-            found["wer"] = _errors(model, source, batch_size, rows, None, data.symbols)[1]
-        if beam:
-            found["per_beam"], words = _errors(model, source, batch_size, rows, beam, data.symbols)
-            found |= {"wer_beam": words} if " " in data.symbols else {}
-    if json:
-        print(json_format.dumps({k: None if isinstance(v, float) and not isfinite(v) else v for k, v in found.items()}))
+    return Opened(job.kind, model, data.test if part == "test" else data.valid, {"step": step, "split": part}, data)
+
+
+def _of_text(folder: Path, text: Path, length: int, of_runs: dict[str, Any]) -> Opened:
+    """The model of a folder and a text; options about runs must be left alone."""
+    for name, value in of_runs.items():
+        if value not in (None, "test", 0):
+            raise ValueError(f"--{name} is {value}, but --text measures a model on {text}; leave one of the two out")
+    from .eval_text import opened
+
+    model, pieces = opened(folder, text, length)
+    return Opened("text", model, pieces, {"text": str(text)})
+
+
+def _engine(model: Any, weights: str, backend: str) -> Any:
+    from ..generate.engine import open_engine
+
+    return open_engine(model, weights=weights, backend=backend)
+
+
+def _beside(here: Opened, rows: int, batch_size: int, beam: int) -> dict[str, Any]:
+    """What else there is to say: simpler forecasts of a stream, words and beams of speech."""
+    found: dict[str, Any] = _baselines(here.data, here.source) if here.kind == "stream" else {}
+    symbols = here.data.symbols
+    if " " in symbols:  # letters: there are words to count
+        found["wer"] = _errors(here.model, here.source, batch_size, rows, None, symbols)[1]
+    if beam:
+        found["per_beam"], words = _errors(here.model, here.source, batch_size, rows, beam, symbols)
+        found |= {"wer_beam": words} if " " in symbols else {}
+    return found
+
+
+def _finite(found: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it: null for what is no number."""
+    values = {name: _finite(value) if isinstance(value, dict) else value for name, value in found.items()}
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}
+
+
+def _show(kind: str, found: dict[str, Any], beam: int) -> None:
+    if "text" in found:
+        print(f"{found['rows']:,} pieces of {found['text']}: {shown(found)}")
     else:
-        _show(found, beam)
+        print(f"step {found['step']:,}, {found['rows']:,} examples of the {found['split']} part: {shown(found)}")
+    if "stepped" in found:
+        from .eval_step import line
 
-
-def _show(found: dict[str, Any], beam: int) -> None:
-    print(f"step {found['step']:,}, {found['rows']:,} examples of the {found['split']} part: {shown(found)}")
+        print(line(kind, found))
     for name in ("persistence", "ridge"):
         if name in found:
             print(f"{name:>12}: {found[name]['mse']:.4f} MSE, {found[name]['mae']:.4f} MAE")

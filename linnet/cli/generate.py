@@ -25,6 +25,9 @@ Examples
     linnet generate text runs/first --prompt-file start.txt --save-state tale
     linnet generate text runs/first --from-state tale --prompt "But then"
         the long start is read once; going on costs the same at any length
+    linnet generate image runs/digits --out samples.png --count 32
+    linnet generate image runs/digits --out completed.png --complete --count 8
+        the lower half of images the run has not seen, three times each
 """
 FLAG = Parameter(negative="")
 
@@ -89,10 +92,19 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     if prompt is not None and file is not None:
         raise ValueError(f"--prompt and --prompt-file {file} are both given; accepted: one of them")
     if file is not None:
-        try:
-            return file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file} is no UTF-8 text ({error.reason} at byte {error.start}); convert it") from error
-    if prompt is None and sys.stdin.isatty():
+        if not file.exists() or file.is_dir():
+            raise ValueError(f"--prompt-file is {file}, but there is no such file; accepted: a file of UTF-8 text")
+        return _decoded(str(file), file.read_bytes())
+    if prompt is not None:
+        return prompt
+    if sys.stdin.isatty():
         raise ValueError("there is no prompt; say --prompt TEXT or --prompt-file FILE, or pipe a text in")
-    return sys.stdin.read() if prompt is None else prompt
+    return _decoded("what came through the pipe", sys.stdin.buffer.read())
+
+
+def _decoded(where: str, data: bytes) -> str:
+    """The text as it is, whatever encoding this machine prefers."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where} is no UTF-8 text ({error.reason} at byte {error.start}); convert it") from error

@@ -141,8 +141,8 @@ def _images(run: Path, model: Any, count: int, shape: Shape | None, complete: bo
 
     if shape is not None:
         return None, shape
-    job = read_job(run)
     try:
+        job = read_job(run)
         data = open_data(job.kind, job.data, run, begun=True)
     except ValueError as error:
         way = "bring the data" if complete else "bring the data, or say --shape HEIGHT WIDTH"

@@ -38,7 +38,7 @@ class RunningOptions:
     """Precision, back end, and where states are kept."""
 
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
-    """Precision of the weights: less memory and time per token, or exact."""
+    """Precision of the weights in the steps: less time per token, or exact; the prompt is read in float32."""
     backend: Literal["auto", "native", "torch"] = "auto"
     """native, torch, or auto for the first of them that can run the model."""
     save_state: Path | None = None

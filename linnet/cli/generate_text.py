@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from signal import Signals
 from time import perf_counter
@@ -27,7 +28,7 @@ from ..train.stop import StopSignal
 from .generate_options import ChoiceOptions, RunningOptions
 
 TEMPERATURE = 0.8
-NAMES = {"max_tokens": "--tokens", "prompt 0": "the prompt"}  # of the library -> of the command line
+NAMES = {"max_tokens": "--tokens", "prompt 0": "the prompt", "stop has ": "--stop has "}  # library -> command line
 
 Outcome = tuple[list[Completion], float, str]  # seconds after the prompt was read; the signal that ended it, or ""
 
@@ -46,13 +47,16 @@ class Wanted(NamedTuple):
 
 def write(run: Path, prompt: str, wanted: Wanted, choice: ChoiceOptions, running: RunningOptions) -> None:
     """Generate, show, and keep the state."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all characters shows "?" for the others
+    _check(wanted, choice, running)
     with _in_flags():
-        _check(wanted, choice, running)
         sampling = _sampling(choice)
         model, tokenizer = _opened(run, quiet=wanted.quiet)
         states = None
         if running.from_state is not None:
             states = ModelState.load(running.from_state, model=model, tokenizer=tokenizer)
+            _check_streams(running.from_state, len(states.position), wanted)
         engine = open_engine(model, weights=running.weights, backend=running.backend)
         how: dict[str, Any] = {"tokenizer": tokenizer, "max_tokens": wanted.tokens, "engine": engine, "states": states}
         if wanted.beams:
@@ -159,6 +163,11 @@ def _check(wanted: Wanted, choice: ChoiceOptions, running: RunningOptions) -> No
     if wanted.logprobs is not None and not wanted.json:
         raise ValueError(f"--logprobs is {wanted.logprobs}, but text has no room for them; add --json")
     if wanted.beams:
+        if wanted.logprobs:
+            raise ValueError(
+                f"--logprobs is {wanted.logprobs}, but --beams {wanted.beams} reports its own tokens alone; "
+                "leave it out, --json has them"
+            )
         drawn = {name: value for name, value in asdict(choice).items() if value != getattr(ChoiceOptions(), name)}
         drawn |= {"stop": wanted.stop} if wanted.stop else {}
         for name in drawn:
@@ -166,8 +175,21 @@ def _check(wanted: Wanted, choice: ChoiceOptions, running: RunningOptions) -> No
             raise ValueError(f"--{flag} is about drawing tokens, and --beams {wanted.beams} searches; leave one out")
         if wanted.samples > wanted.beams:
             raise ValueError(f"--samples is {wanted.samples}; accepted with --beams {wanted.beams}: up to as many")
-    if running.save_state is not None and not running.save_state.absolute().parent.is_dir():
-        raise ValueError(f"--save-state is {running.save_state}, but there is no such folder; make it first")
+    file = running.save_state
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ValueError(f"--save-state is {file}, but there is no folder {file.parent}; make it first")
+    if file is not None and file.is_dir():
+        raise ValueError(f"--save-state is {file}, which is a folder; accepted: a file to write")
+
+
+def _check_streams(file: Path, streams: int, wanted: Wanted) -> None:
+    """A state of several continuations goes on as several, or not at all."""
+    if streams > 1 and (wanted.beams or wanted.samples != streams):
+        asked = f"--beams is {wanted.beams}" if wanted.beams else f"--samples is {wanted.samples}"
+        raise ValueError(
+            f"{file} holds {streams} continuations, and {asked}; accepted: --samples {streams} without --beams, or a "
+            "state that was saved with --samples 1"
+        )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from ..data import Tokenizer
 from ..models import Model, ModelState
 from .engine import Engine, open_engine
 from .generation import READ, Completion
+from .pieces import whole_text
 from .requests import Prompt, check_model, check_room, check_states, check_tokens, check_whole, token_prompts
 from .sampling import best, log_softmax
 
@@ -62,7 +63,8 @@ def beam_search(
     check_whole("beams", beams, 1)
     check_whole("returned", returned, 1, beams)
     stops = frozenset(check_tokens("stop_tokens", stop_tokens, model.config.vocab_size))
-    if isinstance(length_penalty, bool) or not -PENALTY <= length_penalty <= PENALTY:
+    number = isinstance(length_penalty, (int, float)) and not isinstance(length_penalty, bool)
+    if not number or not -PENALTY <= length_penalty <= PENALTY:
         raise ValueError(f"length_penalty is {length_penalty!r}; accepted: {-PENALTY} to {PENALTY}; 1 compares means")
     if engine is not None and engine.model is not model:
         raise ValueError("the engine runs another model; open one for this model with open_engine(model)")
@@ -74,7 +76,7 @@ def beam_search(
     for done in found:
         done.prompt_tokens = tokens
         if tokenizer is not None:
-            done.text = tokenizer.decode(done.tokens[: -1 if done.finish == "stop" else None])
+            done.text = whole_text(tokenizer, done.tokens[: -1 if done.finish == "stop" else None])
     return found
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..data import Tokenizer
+from ..errors import StateError
 from ..models import Model, ModelState
 from .engine import Engine, open_engine
 from .pieces import Pieces
@@ -119,6 +120,8 @@ class Generation:
 
     def __enter__(self) -> Generation:
         """Read the prompts; one that is there several times is read once, and its state forked."""
+        if not self._rows or self._rows[0].place >= 0:
+            raise StateError("this generation has begun already; open another, or go on from the states it ended in")
         first: dict[Any, int] = {}
         answers: list[Tensor] = []
         shared = self.states is None or len(self.states.position) == 1
@@ -145,6 +148,8 @@ class Generation:
 
     def step(self) -> list[tuple[int, Piece]]:
         """Sample a token for each row that is not done -> (number of the prompt, piece) of each."""
+        if not self._rows or self._rows[0].place < 0:
+            raise StateError("no row is under way; step inside `with Generation(...) as run`, while run.live")
         rows, logits = self._rows, self._logits
         if logits is None:  # the tokens sampled last are read only now, so that a piece is handed on at once
             tokens = torch.from_numpy(np.array([row.done.tokens[-1] for row in rows])).to(self._device)

@@ -119,7 +119,7 @@ def _check_numbers(model: ImageModel, *, count: int, length: int, batch: int, se
     for name, value, least in (("count", count, 1), ("length", length, 1), ("batch", batch, 1), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name} is {value!r}; accepted: a whole number, {least} or more")
-    if not temperature >= 0:
+    if not 0 <= temperature < float("inf"):
         raise ValueError(f"temperature is {temperature}; accepted: 0 (the most probable value) or more; 1 samples")
 
 

@@ -4,7 +4,8 @@
     print(pieces.push(token), end="")              text that is certain; "" while a character or a stop may be under way
     print(pieces.end(), end="")                    what was held back; bytes that never became a character are U+FFFD
 
-All pieces joined are `tokenizer.decode(tokens)` up to the stop string that ends first; the stop itself is left out.
+All pieces joined are `tokenizer.decode(tokens)` up to the stop string that ends first; the stop itself is left out. Of
+tokens that continue a text, the space that a Llama tokenizer takes off the start of one stays.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ class Pieces:
         keep = max(_overlap(text, stop) for stop in self.stop)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
+
+
+def whole_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    """All pieces of tokens that continue a text."""
+    pieces = Pieces(tokenizer)
+    return "".join([*map(pieces.push, tokens), pieces.end()])
 
 
 def longest_token(tokenizer: Tokenizer) -> int | None:

@@ -128,6 +128,8 @@ def _tokens(i: int, prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int
         if prompt.ndim != 1 or prompt.is_floating_point():
             raise ValueError(f"prompt {i} is {prompt.dtype} {list(prompt.shape)}; accepted: whole numbers [T]")
         prompt = prompt.tolist()
+    elif not isinstance(prompt, Sequence):
+        raise ValueError(f"prompt {i} is {prompt!r}; accepted: a text, or token numbers as a list or a tensor [T]")
     if len(prompt) == 0:
         raise ValueError(f"prompt {i} has no tokens; give at least one token, also to go on from a state")
     return check_tokens(f"prompt {i}", prompt, vocab_size)

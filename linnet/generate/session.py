@@ -101,7 +101,7 @@ class Session:
         """
         how = Sampling() if sampling is None else sampling
         if self._logits is None:
-            raise StateError("there are no logits to sample from: no token was read yet; feed one or more first")
+            raise StateError("there are no logits to sample from: no token was read here yet; feed one or more first")
         seen = None
         if how.repetition_penalty != 1:
             seen = np.zeros((1, len(self._logits)), dtype=bool)

@@ -12,6 +12,7 @@ import torch
 
 from linnet.cli import main
 from linnet.cli.eval import _errors
+from linnet.cli.eval_step import _told
 from linnet.data.baselines import persistence
 from linnet.data.speech import BLANK, SpeechSource, in_memory
 from linnet.data.stream import StreamSource, generated_stream
@@ -143,6 +144,80 @@ def test_a_bad_option_is_one_sentence(
     assert named in refused(capsys, "eval", runs / kind, *options)
 
 
+NEEDS = "the native decoder"
+MOST = 0.002  # bits that 8-bit weights may cost after four steps; measured 0.0002
+
+
+def stepped(capsys: Capsys, *args: object) -> dict[str, Any]:
+    """As `found`, or a skip where weights cannot be rounded."""
+    done = linnet(capsys, "eval", *args, "--json")
+    if done.status and NEEDS in done.err:
+        pytest.skip(done.err)
+    assert done.status == 0, done.err
+    document: dict[str, Any] = json.loads(done.out)
+    return document
+
+
+@pytest.mark.parametrize(("kind", "name"), [("text", "bits"), ("bpe", "bits"), ("image", "bits_per_dim")])
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_stepping_is_the_parallel_form_but_for_rounding(
+    capsys: Capsys, runs: Path, kind: str, name: str, backend: str
+) -> None:
+    """All rows, so that with text the last one ends early; and nothing else of the answer changes."""
+    args = (runs / kind, "--rows", "7") if kind == "image" else (runs / kind,)
+    plain = found(capsys, *args)
+    document = stepped(capsys, *args, "--weights", "float32", "--backend", backend, "--batch-size", "5")
+    extra = document.pop("stepped")
+    assert document.keys() == plain.keys()
+    assert document[name] == pytest.approx(plain[name], rel=CLOSE)
+    assert (extra["weights"], extra["backend"]) == ("float32", backend)
+    for key in plain.keys() - {"step", "split", "rows"}:
+        assert extra[key] == pytest.approx(plain[key], rel=CLOSE)
+    assert extra["difference"] == extra[name] - document[name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "unit"), [("text", "bits", "bits/token"), ("image", "bits_per_dim", "bits/dim")]
+)
+def test_rounded_weights_beside_exact_ones(capsys: Capsys, runs: Path, kind: str, name: str, unit: str) -> None:
+    args = (runs / kind, "--rows", "6", "--weights", "int8")
+    document = stepped(capsys, *args)
+    extra = document["stepped"]
+    assert 0 < abs(extra["difference"]) < MOST
+    assert extra["difference"] == extra[name] - document[name]
+    first, second = linnet(capsys, "eval", *args).out.splitlines()
+    assert first.startswith("step 4, 6 examples of the ")
+    share = 100 * extra["difference"] / document[name]
+    assert second.startswith(f"     stepped: {extra['loss']:.4f} nats, {extra[name]:.4f} bits/")
+    assert second.endswith(f" with int8 weights (native): {extra['difference']:+.4f} {unit}, {share:+.2f} %")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [
+        ("speech", ("--weights", "int8"), "--weights is int8, but this is a run on speech; accepted: a run on text or"),
+        ("stream", ("--weights", "float32"), "--weights is float32, but this is a run on stream"),
+        ("text", ("--backend", "torch"), "--backend is torch, but nothing is stepped; add --weights"),
+        ("text", ("--weights", "int8", "--backend", "torch"), "weights 'int8' need the native decoder"),
+        ("text", ("--length", "64"), "--length is 64, but a run has examples of its own"),
+        ("text", ("--length", "0"), "--length is 0; accepted: 1 or more"),
+    ],
+)
+def test_what_cannot_be_stepped_is_one_sentence(
+    capsys: Capsys, runs: Path, kind: str, options: tuple[str, ...], named: str
+) -> None:
+    assert named in refused(capsys, "eval", runs / kind, *options)
+
+
+def test_progress_counts_all_rows() -> None:
+    """The second batch of two, five rows of which seven were there before, half way through it and at its end."""
+    seen: list[float] = []
+    told = _told(lambda done, total: seen.append(done / total), 7, 5, 12)
+    told(5, 10)
+    told(10, 10)
+    assert seen == [pytest.approx(9.5 / 12), 1.0]
+
+
 def test_other_data_than_it_was_trained_on_are_refused(capsys: Capsys, tmp_path: Path) -> None:
     """A text that has grown has its end elsewhere: what is held out now was trained on."""
     book = write_text(tmp_path / "book.txt")
@@ -160,7 +235,10 @@ def test_a_run_without_a_checkpoint(capsys: Capsys, runs: Path, tmp_path: Path) 
 
 def test_help_says_something_of_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "eval", "--help").out
-    for expected in ("--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "such as step-00000200"):
+    for expected in (
+        "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "such as step-00000200",
+        "--weights", "--backend", "--text", "--length",
+    ):  # fmt: skip
         assert expected in text
 
 

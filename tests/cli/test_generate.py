@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from linnet.cli import generate_text, main
 from linnet.data import ByteTokenizer, load_tokenizer
@@ -41,6 +42,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def language(folder: Path) -> LanguageModel:
     return LanguageModel.from_pretrained(folder)
+
+
+def piped(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data), encoding="ascii")  # whatever the machine prefers
 
 
 def text(capsys: Capsys, *args: object) -> Any:
@@ -143,8 +148,26 @@ def test_prompts_come_from_a_file_or_a_pipe(
     file = tmp_path / "start.txt"
     file.write_text("the ship\n", encoding="utf-8")
     assert text(capsys, runs / "text", "--prompt-file", file, *how).out == wanted
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the ship\n"))
+    monkeypatch.setattr(sys, "stdin", piped(b"the ship\n"))
     assert text(capsys, runs / "text", *how).out == wanted
+    monkeypatch.setattr(sys, "stdin", piped(b"caf\xe9 noir"))
+    said = refused(capsys, "generate", "text", runs / "text", *how)
+    assert "what came through the pipe is no UTF-8 text (invalid continuation byte at byte 3)" in said
+
+
+def test_a_terminal_that_has_not_every_character_shows_the_others(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = language(runs / "text")
+    with torch.no_grad():
+        model.head.weight.zero_() if model.head is not None else model.embed.weight.zero_()
+    model.save_pretrained(tmp_path / "even")  # every byte as likely: some are no text
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="ascii"))
+    with pytest.raises(SystemExit) as left:
+        main.main(["generate", "text", str(tmp_path / "even"), "--prompt", "the", "--tokens", "40", "--quiet"])
+    assert not left.value.code
+    assert b"?" in pipe.getvalue()
 
 
 def test_a_state_goes_on_where_the_text_ended(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
@@ -167,6 +190,15 @@ def test_states_of_several_samples_go_on_together(capsys: Capsys, runs: Path, tm
     text(capsys, runs / "text", *how, "--save-state", file)
     assert ModelState.load(file, model=language(runs / "text")).position.tolist() == [7, 7, 7]
     assert len(text(capsys, runs / "text", *how, "--from-state", file, "--json").out.splitlines()) == 3
+
+
+def test_a_state_of_several_samples_says_how_many(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
+    file, how = tmp_path / "tale", (runs / "text", "--prompt", "the")
+    text(capsys, *how, "--tokens", "4", "--samples", "3", "--save-state", file)
+    said = refused(capsys, "generate", "text", *how, "--from-state", file)
+    assert "tale holds 3 continuations, and --samples is 1; accepted: --samples 3 without --beams" in said
+    said = refused(capsys, "generate", "text", *how, "--from-state", file, "--beams", "3", "--samples", "3")
+    assert "tale holds 3 continuations, and --beams is 3" in said
 
 
 @pytest.mark.parametrize("backend", ["torch", "auto"])
@@ -223,22 +255,25 @@ def test_an_interrupt_ends_with_what_is_there(
         (("--top-k", "0"), "--top-k is 0"),
         (("--tokens", "0"), "--tokens is 0; accepted: a whole number, 1 or more"),
         (("--tokens", "2", "--stop", "the end"), "the stop string 'the end' has 7 bytes, but 2 tokens hold 2 at most"),
-        (("--stop", ""), "stop has ''"),
+        (("--stop", ""), "--stop has ''"),
         (("--samples", "0"), "--samples is 0; accepted: 1 or more"),
         (("--beams", "-1"), "--beams is -1; accepted: 0 or more"),
         (("--logprobs", "2"), "--logprobs is 2, but text has no room for them; add --json"),
         (("--logprobs", "999", "--json"), "--logprobs is 999; accepted: a whole number, 0 to 256"),
         (("--beams", "2", "--top-p", "0.5"), "--top-p is about drawing tokens, and --beams 2 searches; leave one out"),
         (("--beams", "2", "--stop", "x"), "--stop is about drawing tokens"),
+        (("--beams", "2", "--json", "--logprobs", "3"), "--logprobs is 3, but --beams 2 reports its own tokens alone"),
         (("--beams", "2", "--samples", "3"), "--samples is 3; accepted with --beams 2: up to as many"),
-        (("--save-state", "no/such/folder/tale"), "--save-state is no/such/folder/tale, but there is no such folder"),
+        (("--save-state", "no/such/folder/tale"), "--save-state is no/such/folder/tale, but there is no folder"),
+        (("--save-state", "."), "--save-state is ., which is a folder; accepted: a file to write"),
         (("--prompt-file", "start.txt"), "--prompt and --prompt-file start.txt are both given"),
-        (("--from-state", "no-such-file"), "no-such-file"),
+        (("--from-state", "no-such-file"), "there is no state file no-such-file"),
     ],
     ids=str,
 )
 def test_refused(capsys: Capsys, runs: Path, args: tuple[str, ...], sentence: str) -> None:
-    assert sentence in refused(capsys, "generate", "text", runs / "text", "--prompt", "the", *args)
+    said = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", *args)
+    assert said.startswith(f"linnet: {sentence}")
 
 
 def test_other_folders_are_refused(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
@@ -249,6 +284,8 @@ def test_other_folders_are_refused(capsys: Capsys, runs: Path, tmp_path: Path) -
     bad.write_bytes("café".encode("latin-1"))
     said = refused(capsys, "generate", "text", runs / "text", "--prompt-file", bad)
     assert "is no UTF-8 text (unexpected end of data at byte 3)" in said
+    said = refused(capsys, "generate", "text", runs / "text", "--prompt-file", tmp_path / "none.txt")
+    assert "none.txt, but there is no such file; accepted: a file of UTF-8 text" in said
 
 
 def test_a_terminal_without_a_prompt_is_told_what_to_say(
@@ -265,7 +302,8 @@ def test_a_terminal_without_a_prompt_is_told_what_to_say(
 def test_a_state_of_another_model_is_refused(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "tale"
     text(capsys, runs / "bpe", "--prompt", "the", "--tokens", "3", "--save-state", file)
-    assert "another" in refused(capsys, "generate", "text", runs / "text", "--prompt", "the", "--from-state", file)
+    said = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", "--from-state", file)
+    assert "tale: max_length is 16, but 32 in this model; use the model the state was made by" in said
 
 
 def test_help_teaches(capsys: Capsys) -> None:

@@ -157,6 +157,15 @@ def test_a_folder_without_an_image_model_is_refused(capsys: Capsys, runs: Path, 
     assert "config.json does not exist; accepted: a folder" in refused(capsys, "generate", "image", tmp_path)
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_a_checkpoint_needs_a_shape(capsys: Capsys, runs: Path) -> None:
+    folder = runs / "digits" / (runs / "digits" / "latest").read_text(encoding="utf-8").strip()
+    said = refused(capsys, "generate", "image", folder)
+    assert "run.json does not exist" in said
+    assert said.endswith("bring the data, or say --shape HEIGHT WIDTH")
+    assert linnet(capsys, "generate", "image", folder, "--shape", "8", "8", "--count", "1").status == 0
+
+
 def test_help_says_something_of_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "generate", "image", "--help").out
     for option in ("out", "count", "complete", "given", "temperature", "seed", "weights", "backend", "scale", "shape"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from linnet.data import ByteTokenizer
+from linnet.data.llama_tokenizer import LlamaTokenizer
 from linnet.generate import Sampling, beam_search, generate, open_engine
 from linnet.models import LanguageModel, ModelConfig, build
 
@@ -111,6 +112,18 @@ def test_text_ends_before_the_stop_token() -> None:
     assert cut.text == BYTES.decode(cut.tokens[:-1])
 
 
+def test_text_begins_with_the_space_it_continues_with() -> None:
+    """As that of `generate`: only at the start of a whole text does a Llama tokenizer take a space off."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), *(f" {i}" for i in range(1000))]
+    tokenizer = LlamaTokenizer(pieces, [0.0] * len(pieces))
+    model = small(tokenizer.vocab_size)
+    (best,) = beam_search(model, "It", tokenizer=tokenizer, beams=1, max_tokens=4)
+    (greedy,) = generate(model, ["It"], tokenizer=tokenizer, max_tokens=4, sampling=Sampling(temperature=0))
+    assert best.tokens == greedy.tokens
+    assert best.text == greedy.text
+    assert (best.text or "").startswith(" ")
+
+
 def test_the_engine_is_left_as_it_was() -> None:
     model = small(20)
     engine = open_engine(model)
@@ -128,6 +141,7 @@ def test_the_engine_is_left_as_it_was() -> None:
         ({"beams": 0}, "beams is 0; accepted: a whole number, 1 or more"),
         ({"beams": 2, "returned": 3}, "returned is 3; accepted: a whole number, 1 to 2"),
         ({"length_penalty": float("nan")}, "length_penalty is nan"),
+        ({"length_penalty": "long"}, "length_penalty is 'long'"),
         ({"length_penalty": 11}, "length_penalty is 11; accepted: -10 to 10"),
         ({"stop_tokens": [20]}, "stop_tokens: token 20 at 0 is outside the vocabulary"),
         ({"max_tokens": 0}, "max_tokens is 0"),

@@ -129,6 +129,7 @@ def test_progress_counts_the_values_sampled() -> None:
         ({"length": 0}, "length is 0; accepted"),
         ({"batch": 0}, "batch is 0; accepted"),
         ({"seed": -1}, "seed is -1; accepted: a whole number, 0 or more"),
+        ({"temperature": float("inf")}, "temperature is inf; accepted: 0"),
         ({"temperature": -0.5}, r"temperature is -0\.5; accepted: 0"),
         ({"known": pixels(3, 2)}, r"known is torch\.int64 \[3, 2\]; accepted: whole numbers \[2, n\]"),
         ({"known": pixels(2, T)}, rf"known is torch\.int64 \[2, {T}\]; .* n below the length {T}"),

@@ -48,6 +48,7 @@ CASES: list[tuple[Any, dict[str, Any], str]] = [
     ([[1], [1.5]], {}, "prompt 1 has 1.5 at 0; accepted: token numbers"),
     ([torch.zeros(1, 2)], {}, "prompt 0 is torch.float32 [1, 2]; accepted: whole numbers [T]"),
     ([], {}, "prompts is empty"),
+    ([1, 2], {}, "prompt 0 is 1; accepted: a text, or token numbers as a list or a tensor [T]"),
     ("It", {}, "prompts is one str; accepted: a list of prompts; use [prompt]"),
     (["It"], {"tokenizer": None}, "prompt 0 is a str, but there is no tokenizer"),
     (["It"], {"max_tokens": 0}, "max_tokens is 0; accepted: a whole number, 1 or more"),

@@ -186,7 +186,9 @@ def test_the_repetition_penalty_knows_every_token() -> None:
 
 
 def test_nothing_to_sample_from() -> None:
-    with pytest.raises(StateError, match="no logits to sample from: no token was read yet; feed one or more first"):
+    with pytest.raises(
+        StateError, match="no logits to sample from: no token was read here yet; feed one or more first"
+    ):
         session().sample()
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from linnet.data import ByteTokenizer
+from linnet.errors import StateError
 from linnet.generate import Generation, Sampling, generate, generation, open_engine, stream
 from linnet.generate.sampling import Draws, choose
 from linnet.models import LanguageModel, ModelConfig, ModelState, build
@@ -277,6 +278,20 @@ def test_a_generation_left_early_keeps_what_it_has() -> None:
         assert done.state is not None
         assert int(done.state.position) == len(done.prompt_tokens) + 5
     assert not run.live
+
+
+def test_a_generation_steps_between_its_beginning_and_its_end() -> None:
+    run = Generation(small(), [[1]], max_tokens=2)
+    with pytest.raises(StateError, match="no row is under way; step inside `with Generation"):
+        run.step()
+    with run:
+        while run.live:
+            run.step()
+        with pytest.raises(StateError, match="no row is under way"):
+            run.step()
+    with pytest.raises(StateError, match="has begun already; open another"), run:
+        pass
+    assert len(run.completions[0].tokens) == 2
 
 
 def test_float32_models_run_on_the_engine_that_is_found() -> None:
