@@ -29,7 +29,7 @@ from .race import too_large
 FIRST = 100  # the first token that is looked at
 BLOCK, TURNS = 16, 25  # steps before old and new take turns, and how often they do
 CURVE_STEPS, CURVE_WARM, PER_DECADE = 4, 12, 4
-FLAT_RATIO, FLAT_BYTES = 1.10, 4 << 20  # processor time old / new, growth of the process: above is not flat
+FLAT_RATIO, FLAT_BYTES = 1.05, 4 << 20  # processor time old / new, growth of the process: above is not flat
 STATM = Path("/proc/self/statm")
 Report = Callable[[float], None]  # how much of it is done, 0 to 1
 

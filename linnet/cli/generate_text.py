@@ -59,6 +59,7 @@ def write(run: Path, prompt: str, wanted: Wanted, choice: ChoiceOptions, running
             _check_streams(running.from_state, len(states.position), wanted)
         engine = open_engine(model, weights=running.weights, backend=running.backend)
         how: dict[str, Any] = {"tokenizer": tokenizer, "max_tokens": wanted.tokens, "engine": engine, "states": states}
+        how["stop_tokens"] = tokenizer.ends
         if wanted.beams:
             done, seconds, stopped = _searched(model, prompt, wanted, how)
         else:

@@ -33,6 +33,7 @@ class LlamaTokenizer(Tokenizer):
 
     name = "llama"
     prefix = (BOS,)
+    ends = (BOS, EOS)  # models of stories write a new beginning after the end of one
 
     def __init__(
         self, pieces: Sequence[str], scores: Sequence[float], special: Iterable[int] = (UNKNOWN, BOS, EOS)

@@ -30,6 +30,7 @@ class Tokenizer(ABC):
     name: str
     vocab_size: int
     prefix: tuple[int, ...] = ()  # ids that stand before every prompt: the begin token of models that had one
+    ends: tuple[int, ...] = ()  # ids that end a text, where a model writes them
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

@@ -12,7 +12,9 @@ reference for the native one, and the fallback. B rows of a call, P width of an 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import index
 
 import torch
 from torch import Tensor
@@ -37,7 +39,7 @@ class Engine(ABC):
             raise ValueError(
                 "this model is bidirectional (causal is False) and needs whole sequences; train a causal one to step"
             )
-        self.model = model.eval()
+        self.model = model
         self._next = 0
         self._stepped: list[int] | None = None  # the rows of the last call, known to be right
 
@@ -88,6 +90,8 @@ class Engine(ABC):
     def step(self, x: Tensor, rows: Sequence[int]) -> Tensor:
         """The next input of each of these rows, [B] tokens or [B,C] numbers -> the answers of `model.step`."""
         known = self._known(rows)
+        if not known:
+            raise StateError(f"no row is named; the rows of the batch are {_listed(self.rows)}")
         if x.ndim not in (1, 2) or len(x) != len(known):
             raise ValueError(
                 f"inputs have shape {list(x.shape)} for {len(known)} rows; accepted: one input for each row"
@@ -102,7 +106,8 @@ class Engine(ABC):
             raise ValueError(
                 f"the inputs to read have shape {list(x.shape)}; accepted: 1 or more tokens [T], or numbers [T,C]"
             )
-        answer, state = self.model.read(x[None], self._state([known]))
+        with evaluating(self.model):
+            answer, state = self.model.read(x[None], self._state([known]))
         self._restore([known], state)
         return answer[0]
 
@@ -121,9 +126,12 @@ class Engine(ABC):
         self._restore(known, state)
 
     def _known(self, rows: Sequence[int]) -> list[int]:
-        if self._stepped is not None and rows == self._stepped:  # as in the last call, and nobody has come or gone
+        if type(rows) is list and rows == self._stepped:  # as in the last call, and nobody has come or gone
             return self._stepped
-        known, live = [int(row) for row in rows], set(self.rows)
+        try:
+            known, live = [index(row) for row in rows], set(self.rows)
+        except TypeError:
+            raise StateError(f"rows is {rows!r}; accepted: a list of the numbers that `join` returned") from None
         for i, row in enumerate(known):
             if row not in live:
                 raise StateError(
@@ -165,7 +173,8 @@ class TorchEngine(Engine):
     @torch.inference_mode()
     def _step(self, x: Tensor, rows: list[int]) -> Tensor:
         joined = self._join(rows)
-        answer, new = self.model.step(x, joined)
+        with evaluating(self.model):
+            answer, new = self.model.step(x, joined)
         self._group, self._joined = tuple(rows), new
         self._single.update(dict.fromkeys(rows))
         return answer
@@ -192,6 +201,19 @@ class TorchEngine(Engine):
                 one = self._joined.select([i])
                 self._single[row] = ModelState(tuple(without_padding(layer) for layer in one.layers), one.position)
         self._group, self._joined = (), None
+
+
+@contextmanager
+def evaluating(model: StreamModel) -> Iterator[None]:
+    """Without dropout; a model that was being trained goes back to it."""
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 def open_engine(

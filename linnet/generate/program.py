@@ -172,8 +172,8 @@ def check_native(model: StreamModel, weights: str) -> None:
     for name, x in model.named_parameters():
         if x.device.type != "cpu":
             raise BackendError(f"the native decoder runs on the cpu, but {name} is on {x.device}; use model.cpu()")
-        if x.dtype == torch.float64:
-            raise BackendError(f"the native decoder works in float32, but {name} is {x.dtype}; use backend 'torch'")
+        if x.dtype != torch.float32:
+            raise BackendError(f"the native decoder takes float32 models, but {name} is {x.dtype}; use model.float()")
 
 
 def rounded(n: int) -> int:

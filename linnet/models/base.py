@@ -181,4 +181,9 @@ def read_config(folder: Path) -> ModelConfig:
         raise ValueError(f"{path} is not JSON ({error}); restore it from the run it came from") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}; accepted: a JSON object of ModelConfig fields")
+    if "model_type" in values:
+        raise ValueError(
+            f"{folder} is a Hugging Face folder (model_type {values['model_type']!r}); load it with linnet.hf, or a "
+            "Llama-type model with `linnet import`"
+        )
     return ModelConfig.from_dict(values)

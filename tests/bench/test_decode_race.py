@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 
 from linnet.bench import decode_images, decode_race
-from linnet.bench.decode_race import CACHE, EAGER, IN_PLACE, RECOMPUTE, TOLERANCES, native_engine, race, random_model
+from linnet.bench.decode_race import CACHE, EAGER, IN_PLACE, RECOMPUTE, TOLERANCES, race, random_model
 from linnet.bench.decode_torch import LinearStep
-from linnet.errors import BackendError
-from linnet.generate import TorchEngine
 from linnet.native.library import library
 
 TINY: dict[str, Any] = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64}
@@ -104,15 +102,11 @@ def test_refusals_are_kept_as_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(entries[EAGER]["faster_than"]) == [EAGER, IN_PLACE]
 
 
-def test_no_torch_engine_runs_under_a_native_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_race, "open_engine", lambda model, **how: TorchEngine(model))
-    with pytest.raises(BackendError, match="no native engine for int8 weights"):
-        native_engine(decode_race.random_model("mnist"), "int8")
+def test_what_cannot_run_natively_is_left_out_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("linnet.generate.program.library", lambda: None)
+    monkeypatch.setattr("linnet.generate.program.reason", lambda: "none was built")
     entries = race("mnist", **SMALL)["competitors"]
-    assert entries["linnet int8"] == {
-        "status": "left out",
-        "reason": "no native engine for int8 weights is in this version",
-    }
+    assert entries["linnet int8"] == {"status": "left out", "reason": "the native decoder is not there: none was built"}
 
 
 def test_every_kind_of_weights_has_a_tolerance_and_a_size() -> None:

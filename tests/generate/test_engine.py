@@ -110,6 +110,11 @@ BAD: dict[str, tuple[Callable[[Engine, list[int]], Any], str]] = {
         lambda e, r: e.step(torch.tensor([1, VOCAB]), r[:2]),
         rf"token {VOCAB} at .* is outside the vocabulary of {VOCAB}",
     ),
+    "step of no rows": (lambda e, r: e.step(tokens(0), []), "no row is named; the rows of the batch are"),
+    "a row that is no number": (
+        lambda e, r: e.step(tokens(1), [0.7]),
+        r"rows is \[0.7\]; accepted: a list of the numbers",
+    ),
     "token below 0": (lambda e, r: e.step(torch.tensor([-1, 1]), r[:2]), "token -1 at"),
     "tokens that are not whole": (lambda e, r: e.step(torch.ones(2), r[:2]), "float32"),
     "too few tokens": (lambda e, r: e.step(tokens(1), r[:2]), r"shape \[1\] for 2 rows"),
@@ -225,12 +230,15 @@ def test_what_cannot_be_stepped_is_refused() -> None:
         open_engine(build(ModelConfig(task="classify", causal=False, **shape)))
 
 
-def test_dropout_is_off_in_an_engine() -> None:
+@pytest.mark.parametrize("backend", ["torch", "auto"])
+def test_dropout_is_off_in_an_engine_and_on_again_after_it(backend: str) -> None:
     model = build(ModelConfig(d_model=16, n_layers=1, n_heads=2, dropout=0.5)).train()
-    engine = open_engine(model)
+    engine = open_engine(model, backend=backend)
     (row,) = engine.join()
-    assert_close(engine.read(tokens(4), row), unsplit(model, tokens(4))[-1].detach(), **TOLERANCE[torch.float32])
-    assert not model.training
+    last, more = engine.read(tokens(4), row), engine.step(tokens(5)[4:], [row])[0]
+    assert model.training
+    want = unsplit(model.eval(), tokens(5)).detach()
+    assert_close(torch.stack([last, more]), want[3:], **TOLERANCE[torch.float32])
 
 
 def test_errors_are_state_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -130,6 +131,7 @@ def test_rounded_weights_change_little_and_something(mixer: Any, weights: str) -
 def test_bfloat16_weights_are_the_float32_engine_on_rounded_weights() -> None:
     model, tokens = model_of(("elu", "conv")), tokens_of(ROWS, 50)
     stored = open_engine(model, weights="bfloat16", backend="native", threads=1)
+    model = deepcopy(model)
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear):
@@ -260,8 +262,12 @@ def test_a_cache_that_disagrees_with_its_position_is_refused() -> None:
 
 def test_what_the_native_decoder_cannot_run_is_said_and_torch_runs_it() -> None:
     model = model_of("elu")
-    with pytest.raises(BackendError, match="float64"):
-        open_engine(model_of("elu", dtype=torch.float64), backend="native")
+    for dtype in (torch.float64, torch.bfloat16):
+        with pytest.raises(BackendError, match=rf"is {dtype}; use model.float\(\)"):
+            open_engine(model_of("elu", dtype=dtype), backend="native")
+    for threads in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match=f"threads is {threads}; accepted"):
+            open_engine(model, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown weights 'int4'"):
         open_engine(model, weights="int4")
     with pytest.raises(BackendError, match="need the native decoder"):
@@ -278,6 +284,18 @@ def test_what_the_native_decoder_cannot_run_is_said_and_torch_runs_it() -> None:
     with pytest.raises(BackendError, match="feature map Own"):
         open_engine(model, backend="native")
     assert type(open_engine(model)).__name__ == "TorchEngine"
+
+
+def test_weights_that_changed_are_not_mixed_with_packed_ones() -> None:
+    model = model_of("elu")
+    engine = open_engine(model, backend="native", threads=1)
+    (row,) = engine.join()
+    with torch.no_grad():
+        model.backbone.layers[0].norm1.weight.mul_(2)
+    for call in (engine.join, lambda: engine.read(torch.tensor([1, 2]), row)):
+        with pytest.raises(StateError, match="weights have changed since this engine was opened"):
+            call()
+    assert engine.rows == [row]
 
 
 def test_the_end_of_learned_positions_is_named_before_anything_moves() -> None:
