@@ -38,7 +38,7 @@ def images(
     entries: dict[str, dict[str, Any]] = {}
     calls: dict[str, Callable[[], Any]] = {}
     openers: dict[str, Callable[[], Engine]] = {
-        f"linnet {kind}": partial(native_engine, model, kind) for kind in weights
+        f"linnet {kind}": partial(native_engine, model, kind, exact=False) for kind in weights
     }
     for one, opened in (openers | {EAGER: partial(open_engine, model, backend="torch")}).items():
         try:

@@ -63,9 +63,9 @@ def softmax_model(model: ImageModel) -> ImageModel:
     return other.eval()
 
 
-def native_engine(model: ImageModel, weights: str) -> Engine:
+def native_engine(model: ImageModel, weights: str, *, exact: bool = True) -> Engine:
     """BackendError where there is none."""
-    return open_engine(model, weights=weights, backend="native")
+    return open_engine(model, weights=weights, backend="native", exact=exact)
 
 
 @dataclass(frozen=True)

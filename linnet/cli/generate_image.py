@@ -68,13 +68,13 @@ def image(
     share = _check(out, count, complete, given, temperature, seed, scale, shape)
     from ..generate.engine import open_engine
     from ..generate.grid import save_grid
-    from ..generate.images import sample_images
+    from ..generate.images import SHORT, sample_images
 
     model = _model(run)
     held_out, size = _images(run, model, count, tuple(shape) if shape else None, complete)
     known = None if held_out is None else held_out[:, : _given(share, size)].repeat_interleave(WAYS, dim=0)
     total = count if known is None else WAYS * count
-    engine = open_engine(model, weights=weights, backend=backend)
+    engine = open_engine(model, weights=weights, backend=backend, exact=prod(size) > SHORT)
     how: dict[str, Any] = {"temperature": temperature, "seed": seed, "engine": engine, "known": known}
     began = perf_counter()
     with Bar(f"sampling {total:,} images") as bar:

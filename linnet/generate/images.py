@@ -21,6 +21,7 @@ from ..models.language import check_tokens
 from ..native.sample import can_choose, choose
 from .engine import Engine, open_engine
 
+SHORT = 8192  # values that sums can take without gathering their rounding errors
 OnProgress = Callable[[int, int], None]  # values sampled so far, values to sample in all
 
 
@@ -45,7 +46,7 @@ def sample_images(
     n = 0 if known is None else _check_known(known, model, count, length)
     if engine is not None and engine.model is not model:
         raise ValueError("the engine runs another model than this one; open it with open_engine(model)")
-    engine = open_engine(model, weights=weights) if engine is None else engine
+    engine = open_engine(model, weights=weights, exact=length > SHORT) if engine is None else engine
     images = torch.zeros(count, length, dtype=torch.long, device=next(model.parameters()).device)
     if known is not None:
         images[:, :n] = known

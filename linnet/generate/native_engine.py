@@ -38,13 +38,15 @@ class _Call:
 
 
 class NativeEngine(Engine):
-    """`weights` "float32", "bfloat16" or "int8"; `threads` torch's own number unless given."""
+    """`weights` "float32", "bfloat16" or "int8"; `threads` torch's own number unless given; `exact`: see open_engine."""
 
-    def __init__(self, model: StreamModel, weights: str = "float32", threads: int | None = None) -> None:
+    def __init__(
+        self, model: StreamModel, weights: str = "float32", threads: int | None = None, *, exact: bool = True
+    ) -> None:
         super().__init__(model)
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise ValueError(f"threads is {threads!r}; accepted: a whole number, 1 or more, or None for torch's own")
-        self.program = Program(model, weights)
+        self.program = Program(model, weights, exact=exact)
         self.threads = threads
         self.width = _width(model)
         inputs: Any = model if hasattr(model, "embed") else model.inputs

@@ -33,10 +33,10 @@ BLOCK = 16  # tokens in a block of cached keys
 class Program:
     """The structs of a model, and the sizes of its states."""
 
-    def __init__(self, model: StreamModel, weights: str = "float32") -> None:
+    def __init__(self, model: StreamModel, weights: str = "float32", *, exact: bool = True) -> None:
         check_native(model, weights)
         check_sizes()
-        self.weights, self.config = weights, model.config
+        self.weights, self.exact = weights, exact
         self.bytes = 0  # of the matrices a step reads
         self.state_floats = self.caches = 0  # of one row; layers with a cache
         self.offsets: list[int] = []
@@ -93,7 +93,7 @@ class Program:
         return LAYER.pack(*numbers, *norms, *filters, EPS, scale, *maps[0], *maps[1], *matrices, *up, *down)
 
     def _mixer(self, mixer: nn.Module) -> Any:
-        """Kind, its ten sizes, filters, two maps, two matrices."""
+        """Kind, its eleven sizes, filters, two maps, two matrices."""
         if isinstance(mixer, Attention):
             return self._attention(mixer)
         if not isinstance(mixer, (BaseConv, GatedConv)):
@@ -102,7 +102,7 @@ class Program:
             )
         taps = mixer.kernel_size
         filters = [pointer(self._float(x)) for x in (mixer.weight.T.flip(0), mixer.bias)]
-        sizes = (0, 0, 0, 0, 0, 0, taps, mixer.width, self._state((taps - 1) * mixer.width), 0)
+        sizes = (0, 0, 0, 0, 0, 0, taps, mixer.width, 0, self._state((taps - 1) * mixer.width), 0)
         if isinstance(mixer, BaseConv):
             return "conv", sizes, filters, (NO_MAP, NO_MAP), (*self._linear(mixer.gate), *NO_MATRIX)
         return "gated_conv", sizes, filters, (NO_MAP, NO_MAP), (*self._linear(mixer.proj), *self._linear(mixer.out))
@@ -115,7 +115,7 @@ class Program:
             for i, side in enumerate("qk"):
                 maps[i], tensors = packed_map(mixer.feature_map, side)
                 self._kept += tensors
-            room = 2 * kv * F * (V + 1)  # the sums, and their rounding errors
+            room = kv * F * (V + 1) * (1 + self.exact)  # the sums, and their rounding errors
         elif isinstance(mixer, WindowAttention):
             kind, window = "window", mixer.window
             room = kv * rounded(window) * (D + V)
@@ -126,7 +126,7 @@ class Program:
             raise BackendError(
                 f"the native decoder does not know the mixer {type(mixer).__name__}; use backend 'torch'"
             )
-        sizes = (mixer.n_heads, kv, D, V, F, window, 0, 0, self._state(room), cache)
+        sizes = (mixer.n_heads, kv, D, V, F, window, 0, 0, self.exact, self._state(room), cache)
         return kind, sizes, (0, 0), maps, (*self._linear(mixer.qkv), *self._linear(mixer.out))
 
     def _mlp(self, mlp: nn.Module | None) -> Any:

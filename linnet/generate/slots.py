@@ -1,6 +1,6 @@
 """Slots: where the native decoder keeps what its rows remember, and how that becomes a ModelState and back.
 
-    states [slots, floats]     every layer of a row one after the other: sums and their errors, windows, convolutions
+    states [slots, floats]     every layer of a row one after the other: sums (and their errors), windows, convolutions
     caches                     keys and values of softmax layers, one growing block for each slot
 
 The layouts are those of csrc/mix.h. A state taken out is a copy; one put in may be float64, and keeps its digits.
@@ -123,7 +123,9 @@ class Slots:
         if isinstance(mixer, LinearAttention):
             shape = (1, mixer.n_kv_heads, mixer.feature_map.feature_dim)
             n, size = shape[1] * shape[2], shape[1] * shape[2] * mixer.head_dim
-            sums = room[: size + n] + room[size + n : 2 * (size + n)]
+            sums = room[: size + n].clone()
+            if self.program.exact:
+                sums += room[size + n : 2 * (size + n)]
             return State(sums[:size].view(*shape, -1), sums[size:].view(shape))
         if isinstance(mixer, SoftmaxAttention):
             keys, values = self.cached(self.caches[slot], layer, self.room(slot))
@@ -145,7 +147,8 @@ class Slots:
         if isinstance(part, State):
             sums = torch.cat([part.s.reshape(-1), part.z.reshape(-1)])
             room[: len(sums)] = sums
-            room[len(sums) : 2 * len(sums)] = sums - room[: len(sums)]  # what a float64 state has beyond float32
+            if self.program.exact:
+                room[len(sums) : 2 * len(sums)] = sums - room[: len(sums)]  # what a float64 state has beyond float32
         elif isinstance(part, KVState):
             if self.room(slot) < seen:
                 self.set_cache(slot, torch.zeros(0))

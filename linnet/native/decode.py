@@ -19,7 +19,7 @@ from .library import STATUS, library
 from .matmul import MATRIX
 
 MAP = struct.Struct("14q6d")
-LAYER = struct.Struct("19q2d" + "14q6d" * 2 + "7q" * 4)
+LAYER = struct.Struct("20q2d" + "14q6d" * 2 + "7q" * 4)
 MODEL = struct.Struct("13q2d" + "7q" * 2)
 
 

@@ -250,6 +250,19 @@ def test_sums_do_not_drift_where_tokens_repeat() -> None:
         assert largest(mine - exact) / largest(exact) < 1e-6
 
 
+@pytest.mark.parametrize("mixer", ["elu", "taylor"])
+def test_without_gathered_errors_states_are_half_as_large_and_short_streams_the_same(mixer: str) -> None:
+    model, tokens = model_of(mixer, n_kv_heads=2), tokens_of(3, 60)
+    plain, gathered = (open_engine(model, backend="native", threads=1, exact=exact) for exact in (False, True))
+    assert isinstance(plain, NativeEngine)
+    assert isinstance(gathered, NativeEngine)
+    got, want = (decoded(engine, engine.join(rows=3), tokens) for engine in (plain, gathered))
+    assert largest(got - want) < FLOAT32 * largest(want)
+    assert plain.nbytes == gathered.nbytes / 2
+    rows = plain.join(gathered.state(gathered.rows))
+    assert largest(decoded(plain, rows, tokens) - decoded(gathered, gathered.rows, tokens)) < FLOAT32 * largest(want)
+
+
 def test_a_cache_that_disagrees_with_its_position_is_refused() -> None:
     model = model_of(("softmax", "elu"))
     with torch.no_grad():

@@ -270,7 +270,7 @@ struct Decoder {
     float *fk = rest, *fq = fk + F, *room = fq + G * F;
     head_features(&l->k_map, fk, k, h, of[G], room);
     for (int64_t g = 0; g < G; ++g) head_features(&l->q_map, fq + g * F, q + g * D, h, of[g], room);
-    linear_head(s, z, l->kv_heads * F * (V + 1), fq, fk, v, out, G, F, V, l->eps);
+    (l->exact ? linear_head<true> : linear_head<false>)(s, z, l->kv_heads * F * (V + 1), fq, fk, v, out, G, F, V, l->eps);
   }
 
   void softmax(const linnet_layer *l, int64_t r, int64_t h, const float *q, const float *k, const float *v, float *out,

@@ -1,7 +1,7 @@
 // One token of one stream through each kind of mixer: its state is read and moved on in place.
 //
 //   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps);  all s, all z [kv,.], then
-//              the rounding errors of both
+//              the rounding errors of both if the layer is exact
 //   softmax    keys in blocks of 16 tokens [kv][T/16][D][16], values [kv][T][V]; a window is the same with T = t % window
 //   conv       the last K - 1 inputs [K-1][N], the input of time t at place t % (K - 1)
 //
@@ -16,10 +16,15 @@ struct Vectors {
   static constexpr int count = N;
 };
 
-// A sum and the rounding errors gathered beside it, so that the millionth token counts as much as the first: Fast2Sum,
-// exact while |sum| >= |x|. `errors` lies `apart` floats after the sums.
-template <class L>
-INLINE vf add_exactly(float *sums, int64_t apart, vf x, L lanes) {
+// sums += x. If EXACT the rounding errors are gathered `apart` floats after the sums, so that the millionth token counts
+// as much as the first: Fast2Sum, exact while |sum| >= |x|.
+template <bool EXACT, class L>
+INLINE vf add_to_sums(float *sums, int64_t apart, vf x, L lanes) {
+  if (!EXACT) {
+    x += lanes.get(sums);
+    lanes.put(sums, x);
+    return x;
+  }
   const vf old = lanes.get(sums), sum = old + x, error = lanes.get(sums + apart) + (x - (sum - old));
   lanes.put(sums, sum);
   lanes.put(sums + apart, error);
@@ -27,7 +32,7 @@ INLINE vf add_exactly(float *sums, int64_t apart, vf x, L lanes) {
 }
 
 // s += fk v^T and acc = fq s for N vectors of columns; even and odd features in sums of their own.
-template <int N, bool UPDATE, class L>
+template <int N, bool UPDATE, bool EXACT, class L>
 INLINE void linear_columns(float *s, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
                            int64_t F, int64_t V, float factor, L lanes) {
   vf value[N], acc[2][N] = {};
@@ -35,7 +40,11 @@ INLINE void linear_columns(float *s, int64_t apart, const float *fq, const float
   const auto one = [&](int64_t f, vf *to) {
     UNROLL(4) for (int n = 0; n < N; ++n) {
       float *p = s + f * V + n * VL;
-      const vf x = UPDATE ? add_exactly(p, apart, fk[f] * value[n], lanes) : lanes.get(p) + lanes.get(p + apart);
+      vf x;
+      if (UPDATE)
+        x = add_to_sums<EXACT>(p, apart, fk[f] * value[n], lanes);
+      else
+        x = EXACT ? lanes.get(p) + lanes.get(p + apart) : lanes.get(p);
       to[n] += fq[f] * x;
     }
   };
@@ -45,12 +54,12 @@ INLINE void linear_columns(float *s, int64_t apart, const float *fq, const float
   UNROLL(4) for (int n = 0; n < N; ++n) lanes.put(out + n * VL, (acc[0][n] + acc[1][n]) * factor);
 }
 
-template <bool UPDATE>
+template <bool UPDATE, bool EXACT>
 NOINLINE void linear_read(float *s, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
                           int64_t F, int64_t V, float factor) {
   int64_t m = 0;
   const auto columns = [&](auto n, auto lanes) {
-    linear_columns<decltype(n)::count, UPDATE>(s + m, apart, fq, fk, v + m, out + m, F, V, factor, lanes);
+    linear_columns<decltype(n)::count, UPDATE, EXACT>(s + m, apart, fq, fk, v + m, out + m, F, V, factor, lanes);
     m += decltype(n)::count * VL;
   };
   while (m + 4 * VL <= V) columns(Vectors<4>{}, Whole{});
@@ -60,14 +69,17 @@ NOINLINE void linear_read(float *s, int64_t apart, const float *fq, const float 
 }
 
 // One key-value head and the G queries that read it: fq [G,F], out [G,V].
+template <bool EXACT>
 void linear_head(float *s, float *z, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
                  int64_t G, int64_t F, int64_t V, double eps) {
-  along(F, [&](int64_t f, auto l) { add_exactly(z + f, apart, l.get(fk + f), l); });
+  along(F, [&](int64_t f, auto l) { add_to_sums<EXACT>(z + f, apart, l.get(fk + f), l); });
   for (int64_t g = 0; g < G; ++g) {
     const float *q = fq + g * F;
-    const float den = total(F, [&](int64_t f, auto l) { return l.get(q + f) * (l.get(z + f) + l.get(z + apart + f)); });
+    const float den = total(F, [&](int64_t f, auto l) {
+      return l.get(q + f) * (EXACT ? l.get(z + f) + l.get(z + apart + f) : l.get(z + f));
+    });
     const float factor = (float)(1.0 / ((double)den + eps));
-    (g == 0 ? linear_read<true> : linear_read<false>)(s, apart, q, fk, v, out + g * V, F, V, factor);
+    (g == 0 ? linear_read<true, EXACT> : linear_read<false, EXACT>)(s, apart, q, fk, v, out + g * V, F, V, factor);
   }
 }
 

@@ -42,6 +42,7 @@ enum { LINNET_NO_MLP = -1, LINNET_IDENTITY_MLP = -2 };  // else the kinds of lin
 typedef struct {
   int64_t mixer, heads, kv_heads, key, value, features;
   int64_t window, taps, channels;
+  int64_t exact;  // linear: the rounding errors of its sums are gathered beside them
   int64_t state;  // where this layer begins in a row of the states, in floats
   int64_t cache;  // softmax: which of the layers with a cache this is
   int64_t mlp, hidden;
