@@ -38,7 +38,7 @@ class _Call:
 
 
 class NativeEngine(Engine):
-    """`weights` "float32", "bfloat16" or "int8"; `threads` torch's own number unless given; `exact`: see open_engine."""
+    """`weights` "float32", "bfloat16" or "int8"; `threads`: torch's number unless given; `exact`: see open_engine."""
 
     def __init__(
         self, model: StreamModel, weights: str = "float32", threads: int | None = None, *, exact: bool = True
