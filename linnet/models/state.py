@@ -19,6 +19,7 @@ from torch import Tensor
 from ..errors import StateError
 from ..ops.state import AnyState, PathLike, Rows, join_states
 from ..ops.state_file import StateFile, StateHeader, compare, load_file, save_states
+from .config import ModelConfig
 
 if TYPE_CHECKING:
     from .base import Model
@@ -169,8 +170,9 @@ def check_layers(where: str, layers: Sequence[AnyState], model: Model) -> None:
 def _check_model(path: PathLike, file: StateFile, model: Model) -> None:
     header: StateHeader = file.header
     if header.config is not None:
+        was = ModelConfig().to_dict() | dict(header.config)  # a field the file is too old to know had its default
         for name, value in model.config.to_dict().items():
-            _same(str(path), name, header.config.get(name), value)
+            _same(str(path), name, was[name], value)
     check_layers(str(path), file.states, model)
     if not header.model:
         raise StateError(f"{path} names no model; save it with model=..., or load it with model=None if you know it")

@@ -228,7 +228,10 @@ def _dtype(header: StateHeader, name: str) -> str:
 def compare(path: PathLike, field: str, found: object, wanted: object) -> None:
     """StateError unless `found` is `wanted` (None: anything)."""
     if wanted is not None and found != wanted:
-        raise StateError(f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted")
+        raise StateError(
+            f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted; use it with what it was saved for, or save "
+            "another"
+        )
 
 
 def _compare_layers(path: PathLike, found: Sequence[LayerHeader], wanted: Sequence[LayerHeader]) -> None:

@@ -150,6 +150,17 @@ def test_the_state_of_another_model_is_refused_by_field(field: str, tmp_path: Pa
         ModelState.load(tmp_path / "a.state", model=build(ModelConfig(**{**SHAPE, "mixer": "elu", **changes})))
 
 
+def test_a_field_that_a_file_is_too_old_to_know_had_its_default(tmp_path: Path) -> None:
+    network, path = model(), tmp_path / "state"
+    state, config = state_of(network), network.config.to_dict()
+    del config["rotary_base"]
+    who = {"model": network.fingerprint(), "config": config, "extras": {"position": state.position}}
+    save_states(path, state.layers, **who)
+    assert same(ModelState.load(path, model=network), state)
+    with pytest.raises(StateError, match=r"rotary_base is 10000.0, but 500.0 in this model"):
+        ModelState.load(path, model=build(network.config.but(rotary_base=500.0)))
+
+
 def test_other_weights_are_refused_as_such(tmp_path: Path) -> None:
     state_of(model()).save(tmp_path / "a.state", model=model())
     with pytest.raises(StateError, match=r"a\.state: fingerprint of the weights is '\w{8}', but '\w{8}' in this model"):
