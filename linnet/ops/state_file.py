@@ -229,8 +229,8 @@ def compare(path: PathLike, field: str, found: object, wanted: object) -> None:
     """StateError unless `found` is `wanted` (None: anything)."""
     if wanted is not None and found != wanted:
         raise StateError(
-            f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted; use it with what it was saved for, or save "
-            "another"
+            f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted; "
+            "use it with what it was saved for, or save another"
         )
 
 
