@@ -323,6 +323,8 @@ run = Run(team)
 result = {"log": run.steps(0, 3), **run.state()}
 if team.rank == 0:
     save_file(result, sys.argv[2])
+del run, result  # what holds the group goes before it: a thread of gloo must not want Python when Python has ended
+team.barrier()
 team.close()
 """
 
