@@ -11,6 +11,7 @@ The network is that of the presets mnist and cifar10: norms after the branches, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -42,7 +43,7 @@ def matrices(model: nn.Module) -> list[nn.Linear]:
     return [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
 
 
-class TorchStep:
+class TorchStep(ABC):
     """`batch` streams at one position. Subclasses say how to attend."""
 
     def __init__(self, model: ImageModel, batch: int) -> None:
@@ -71,9 +72,9 @@ class TorchStep:
         self.position += self.advance
         return self.head(x)
 
+    @abstractmethod
     def attend(self, layer: int, packed: Tensor) -> Tensor:
         """packed [B,3,H,D] -> [B,H,D]"""
-        raise NotImplementedError
 
 
 class LinearStep(TorchStep):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..data import Tokenizer
 from ..models import Model, ModelState
-from .engine import Engine, open_engine
+from .engine import Engine, engine_for
 from .generation import READ, Completion
 from .pieces import whole_text
 from .requests import Prompt, check_model, check_room, check_states, check_tokens, check_whole, token_prompts
@@ -66,9 +66,7 @@ def beam_search(
     number = isinstance(length_penalty, (int, float)) and not isinstance(length_penalty, bool)
     if not number or not -PENALTY <= length_penalty <= PENALTY:
         raise ValueError(f"length_penalty is {length_penalty!r}; accepted: {-PENALTY} to {PENALTY}; 1 compares means")
-    if engine is not None and engine.model is not model:
-        raise ValueError("the engine runs another model; open one for this model with open_engine(model)")
-    search = _Search(engine or open_engine(language, weights=weights), beams, max_tokens, length_penalty, returned)
+    search = _Search(engine_for(language, engine, weights=weights), beams, max_tokens, length_penalty, returned)
     try:
         found = search.run(torch.tensor(tokens, device=next(model.parameters()).device), states, stops)
     finally:

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -244,6 +245,15 @@ def open_engine(
         if backend == "native" or weights != "float32":
             raise
         return TorchEngine(model)
+
+
+def engine_for(model: StreamModel, engine: Engine | None, **how: Any) -> Engine:
+    """The engine that was given, if it runs this model; without one, a new one opened with `how`."""
+    if engine is None:
+        return open_engine(model, **how)
+    if engine.model is not model:
+        raise ValueError("the engine runs another model; open one for this model with open_engine(model)")
+    return engine
 
 
 def _listed(rows: Sequence[int], most: int = 8) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..data import Tokenizer
 from ..errors import StateError
 from ..models import Model, ModelState
-from .engine import Engine, open_engine
+from .engine import Engine, engine_for
 from .pieces import Pieces
 from .requests import (
     Prompt,
@@ -97,8 +97,6 @@ class Generation:
         vocab_size = model.config.vocab_size
         if logprobs is not None:
             check_whole("logprobs", logprobs, 0, vocab_size)
-        if engine is not None and engine.model is not model:
-            raise ValueError("the engine runs another model; open one for this model with open_engine(model)")
         self.sampling, self.max_tokens, self.logprobs, self.states = (
             sampling or Sampling(),
             max_tokens,
@@ -106,7 +104,7 @@ class Generation:
             states,
         )
         self.stop_tokens = frozenset(check_tokens("stop_tokens", stop_tokens, vocab_size))
-        self.engine = engine or open_engine(language, weights=weights)
+        self.engine = engine_for(language, engine, weights=weights)
         self.completions = [Completion(prompt_tokens=prompt, row=i) for i, prompt in enumerate(found)]
         pieces = [None if tokenizer is None else Pieces(tokenizer, strings) for _ in found]
         self._rows = [_Row(done, p, self, vocab_size) for done, p in zip(self.completions, pieces, strict=True)]

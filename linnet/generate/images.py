@@ -19,7 +19,7 @@ from torch import Tensor
 from ..models.image import ImageModel
 from ..models.language import check_tokens
 from ..native.sample import can_choose, choose
-from .engine import Engine, open_engine
+from .engine import Engine, engine_for
 
 SHORT = 8192  # values that sums can take without gathering their rounding errors
 OnProgress = Callable[[int, int], None]  # values sampled so far, values to sample in all
@@ -44,9 +44,7 @@ def sample_images(
     """
     _check_numbers(model, count=count, length=length, batch=batch, seed=seed, temperature=temperature)
     n = 0 if known is None else _check_known(known, model, count, length)
-    if engine is not None and engine.model is not model:
-        raise ValueError("the engine runs another model than this one; open it with open_engine(model)")
-    engine = open_engine(model, weights=weights, exact=length > SHORT) if engine is None else engine
+    engine = engine_for(model, engine, weights=weights, exact=length > SHORT)
     images = torch.zeros(count, length, dtype=torch.long, device=next(model.parameters()).device)
     if known is not None:
         images[:, :n] = known

@@ -29,7 +29,7 @@ from ..models import LanguageModel, ModelState
 from ..models.language import check_tokens
 from ..models.state import load_saved
 from ..ops.state import PathLike
-from .engine import Engine, open_engine
+from .engine import Engine, engine_for
 from .sampling import Draws, Sampling, choose
 
 CHUNK = 4096  # tokens read at once: what a long prompt needs in memory stays bounded
@@ -57,12 +57,12 @@ class Session:
         weights: str = "float32",
         state: ModelState | None = None,
     ) -> None:
-        _check(model, tokenizer, engine, state)
+        _check(model, tokenizer, state)
         for name, value, least in (("keep", keep, 0), ("every", every, 1)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} is {value!r}; accepted: a whole number, {least} or more")
         self.model, self.tokenizer, self.keep, self.every = model, tokenizer, keep, every
-        self.engine = open_engine(model, weights=weights) if engine is None else engine
+        self.engine = engine_for(model, engine, weights=weights)
         self._before = 0 if state is None else int(state.position[0])  # tokens read before those we know
         self._tokens: list[int] = []
         self._logits: Tensor | None = None
@@ -244,11 +244,9 @@ class Session:
         self._logits = mark.logits
 
 
-def _check(model: LanguageModel, tokenizer: Tokenizer | None, engine: Engine | None, state: ModelState | None) -> None:
+def _check(model: LanguageModel, tokenizer: Tokenizer | None, state: ModelState | None) -> None:
     if not isinstance(model, LanguageModel):
         raise ValueError(f"a session cannot run a {type(model).__name__}; accepted: a language model")
-    if engine is not None and engine.model is not model:
-        raise ValueError("the engine runs another model than the session; accepted: an engine opened with this model")
     if tokenizer is not None and tokenizer.vocab_size != model.config.vocab_size:
         got, want = tokenizer.vocab_size, model.config.vocab_size
         raise ValueError(f"the tokenizer has {got} tokens, the model {want}; use the one the model was trained with")

@@ -15,7 +15,6 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import (
@@ -25,7 +24,7 @@ from transformers.modeling_outputs import (
 )
 
 from ..models.backbone import Backbone
-from ..models.base import WEIGHTS, last_real, newest, read_config
+from ..models.base import WEIGHTS, newest, read_config
 from ..models.language import LanguageModel, check_tokens
 from ..models.stream import Classifier
 from .cache import LinnetCache
@@ -226,7 +225,7 @@ class LinnetForSequenceClassification(LinnetPreTrainedModel):
         _no_hidden_states(output_hidden_states)
         x, mask = _entered(self.classifier.inputs.embed, input_ids, inputs_embeds, attention_mask)
         h, _ = self._hidden(self.classifier.backbone, x, mask, None, False)
-        logits = self.classifier.head(_pooled(self.classifier, h, mask))
+        logits = self.classifier.head(self.classifier.pooled(h, mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
@@ -248,13 +247,6 @@ def _entered(
     ids = given if mask is None else given.masked_fill(~mask, 0)  # whatever the tokenizer pads with
     check_tokens(ids, embed.num_embeddings)
     return embed(ids), mask
-
-
-def _pooled(model: Classifier, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
-    """As the Classifier does, with padding on any side."""
-    if mask is None or not model.config.causal:
-        return model._pooled(h, mask)
-    return h[torch.arange(len(h), device=h.device), last_real(mask) - 1]
 
 
 def _real(attention_mask: Tensor | None, length: int) -> Tensor | None:

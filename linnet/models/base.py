@@ -143,14 +143,15 @@ class StreamModel(Model):
     ) -> tuple[Tensor, ModelState]:
         """Many inputs at once, [B,T] or [B,T,C] -> the answer after the last real one only, and the state after it."""
         h, new = self.backbone(self.enter(x), state, mask=mask)
-        last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else last_real(mask)
-        rows = torch.arange(len(h), device=h.device)
-        return self.leave(h[rows, last - 1], x[rows, last - 1]), new
+        return self.leave(last_real(h, mask), last_real(x, mask)), new
 
 
-def last_real(mask: Tensor) -> Tensor:
-    """[B,T] -> [B]: one past the last True of each row; a row has at least one."""
-    return mask.shape[1] - mask.flip(1).long().argmax(1)
+def last_real(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x [B,T,...] -> [B,...]: what stands at the last True of each row of mask [B,T]; a row has at least one."""
+    if mask is None:
+        return x[:, -1]
+    last = mask.shape[1] - 1 - mask.flip(1).long().argmax(1)
+    return x[torch.arange(len(x), device=x.device), last]
 
 
 def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:

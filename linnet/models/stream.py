@@ -99,7 +99,7 @@ class Classifier(StreamModel):
         """lengths [B]: real steps of each row. Logits [B,N] of each row as a whole; a state only if causal."""
         mask = mask_of(lengths, *inputs.shape[:2])
         h, state = self.backbone(self.enter(inputs), state, mask=mask, output_state=output_state and self.config.causal)
-        return self.leave(self._pooled(h, mask), inputs), state
+        return self.leave(self.pooled(h, mask), inputs), state
 
     def enter(self, x: Tensor) -> Tensor:
         return self.inputs(x)
@@ -126,10 +126,10 @@ class Classifier(StreamModel):
         check_tokens(labels, self.config.vocab_size)
         return cross_entropy(logits, labels, reduction="sum"), torch.tensor(len(labels), device=labels.device)
 
-    def _pooled(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
+    def pooled(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
+        """The last real step of a causal model, the mean of all of another; padding may stand anywhere."""
         if self.config.causal:
-            last = h.new_full((len(h),), h.shape[1], dtype=torch.long) if mask is None else last_real(mask)
-            return h[torch.arange(len(h), device=h.device), last - 1]
+            return last_real(h, mask)
         if mask is None:
             return h.mean(1)
         return h.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 import struct
+import subprocess
+import sys
 import wave
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +60,25 @@ def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
     assert len(lines) == 1, done.err
     assert lines[0].startswith("linnet: ")
     return lines[0]
+
+
+def train_runs(folder: Path, runs: dict[str, tuple[str, ...]]) -> Path:
+    """Tiny runs by name in a folder; a run is what follows `linnet train`."""
+    for name, args in runs.items():
+        with pytest.raises(SystemExit) as left:
+            main.main(["train", *args, *TINY, "--save-every", "2", "--out", str(folder / name)])
+        assert not left.value.code
+    return folder
+
+
+def help_without_torch(*command: str) -> str:
+    """What `linnet COMMAND --help` prints in a Python of its own, which has not imported torch by the end."""
+    code = "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
+    code += f"from linnet.cli.main import main; main([*{command!r}, '--help'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("False")
+    return done.stdout
 
 
 def write_text(path: Path, words: int = 1200) -> Path:

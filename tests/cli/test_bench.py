@@ -24,6 +24,7 @@ from linnet.bench.inputs import Inputs
 from linnet.bench.jobs import SECTIONS, Job, Settings, plan, settings
 from linnet.bench.sizes import BOTH, FORWARD, MODES, Case
 from linnet.cli import bench, bench_show, main
+from tests.cli.command import help_without_torch
 
 EXACT = 1e-10  # float64, of the largest number
 TINY = ("--only", "ops", "--lengths", "64", "200", "--streams", "2", "--head-dim", "64", "--threads", "1")
@@ -65,13 +66,9 @@ def one_race(one: competitors.Competitor, mode: str = FORWARD, limit: float = 60
 
 
 def test_help_teaches_without_torch() -> None:
-    code = "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
-    code += "from linnet.cli.main import main; main(['bench', 'ops', '--help'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("False")
+    text = help_without_torch("bench", "ops")
     for expected in ("linnet bench ops --quick", "--plot ops.png", "--lengths", "--threads", "--rounds"):
-        assert expected in done.stdout
+        assert expected in text
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from linnet.bench import decode_images, decode_long, decode_race
 from linnet.bench.decode import DecodeSettings, plan
 from linnet.bench.decode_race import CACHE, EAGER, IN_PLACE, random_model
 from linnet.cli import bench_decode, main
+from tests.cli.command import help_without_torch
 
 TINY: dict[str, Any] = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64}
 FAST = ("--quick", "--threads", "1", "--context", "150")
@@ -159,9 +158,5 @@ def test_a_bad_option_is_one_sentence(args: list[str], said: str, capsys: pytest
 
 
 def test_help_teaches_without_torch() -> None:
-    code = "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
-    code += "from linnet.cli.main import main; main(['bench', 'decode', '--help'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("False")
-    assert "linnet bench decode --quick" in done.stdout
+    text = help_without_torch("bench", "decode")
+    assert "linnet bench decode --quick" in text

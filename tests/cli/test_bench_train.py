@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from linnet.bench import train
 from linnet.bench.train import TrainSettings, race, step_flops, subject
 from linnet.cli import bench_train, main
 from linnet.models import preset
+from tests.cli.command import help_without_torch
 
 TINY: dict[str, Any] = {"d_model": 32, "n_layers": 2, "n_heads": 2, "vocab_size": 17}
 
@@ -120,9 +119,5 @@ def test_a_bad_option_is_one_sentence(args: list[str], said: str, capsys: pytest
 
 
 def test_help_teaches_without_torch() -> None:
-    code = "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
-    code += "from linnet.cli.main import main; main(['bench', 'train', '--help'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("False")
-    assert "linnet bench train --quick" in done.stdout
+    text = help_without_torch("bench", "train")
+    assert "linnet bench train --quick" in text

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from linnet.cli import main
 from linnet.cli.eval import _errors
 from linnet.cli.eval_step import _told
 from linnet.data.baselines import persistence
@@ -20,7 +19,7 @@ from linnet.models import Model
 from linnet.models.ctc import error_rate
 from linnet.train.evaluation import evaluate
 from linnet.train.jobs import open_data, read_job
-from tests.cli.command import TINY, linnet, refused, write_text
+from tests.cli.command import TINY, linnet, refused, train_runs, write_text
 
 CLOSE = 2e-5  # float32, relative
 Capsys = pytest.CaptureFixture[str]
@@ -31,17 +30,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each kind, and one with a BPE tokenizer, in one folder."""
     folder = tmp_path_factory.mktemp("runs")
     book = str(write_text(folder / "book.txt"))
-    for name, args in {
+    kinds: dict[str, tuple[str, ...]] = {
         "text": ("text", book, "--seq-len", "32"),
         "bpe": ("text", book, "--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300"),
         "image": ("image",),
         "speech": ("speech",),
         "stream": ("stream", "--context", "64", "--horizon", "2"),
-    }.items():
-        with pytest.raises(SystemExit) as left:
-            main.main(["train", *args, *TINY, "--save-every", "2", "--out", str(folder / name)])
-        assert not left.value.code
-    return folder
+    }
+    return train_runs(folder, kinds)
 
 
 def found(capsys: Capsys, *args: object) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from linnet.cli import generate_text, main
 from linnet.data import ByteTokenizer, load_tokenizer
 from linnet.generate import Generation, Sampling, beam_search, generate
 from linnet.models import LanguageModel, ModelState
-from tests.cli.command import TINY, linnet, refused, write_text
+from tests.cli.command import linnet, refused, train_runs, write_text
 
 CLOSE = 2e-4  # float32 log-probabilities of two engines
 BYTES = ByteTokenizer()
@@ -29,15 +29,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with bytes, one with a learned tokenizer, and one of images, in one folder."""
     folder = tmp_path_factory.mktemp("runs")
     book = str(write_text(folder / "book.txt"))
-    for name, args in {
+    kinds: dict[str, tuple[str, ...]] = {
         "text": ("text", book, "--seq-len", "32"),
         "bpe": ("text", book, "--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300"),
         "image": ("image",),
-    }.items():
-        with pytest.raises(SystemExit) as left:
-            main.main(["train", *args, *TINY, "--save-every", "2", "--out", str(folder / name)])
-        assert not left.value.code
-    return folder
+    }
+    return train_runs(folder, kinds)
 
 
 def language(folder: Path) -> LanguageModel:
