@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from . import data as data
     from . import feature_maps as feature_maps
     from . import generate as generate
+    from . import icl as icl
     from . import layers as layers
     from . import models as models
     from . import pretrained as pretrained
+    from . import tasks as tasks
     from . import train as train
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
@@ -54,6 +56,7 @@ __all__ = [
     "explain_dispatch",
     "feature_maps",
     "generate",
+    "icl",
     "join_states",
     "layers",
     "linear_attention",
@@ -69,10 +72,11 @@ __all__ = [
     "sliding_window_attention_step",
     "softmax_attention",
     "softmax_attention_step",
+    "tasks",
     "train",
 ]
 
-_FOLDERS = ("data", "feature_maps", "generate", "layers", "models", "pretrained", "train")
+_FOLDERS = ("data", "feature_maps", "generate", "icl", "layers", "models", "pretrained", "tasks", "train")
 _HOMES = {"BackendError": ".errors", "StateError": ".errors"} | dict.fromkeys(_FOLDERS, "")
 
 

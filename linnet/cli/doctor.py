@@ -26,6 +26,8 @@ OPTIONAL = {  # package -> the extra that brings it
     "matplotlib": "report",
     "transformers": "hf",
     "gguf": "gguf",
+    "scikit-learn": "sklearn",
+    "ray": "sweep",
 }
 INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"

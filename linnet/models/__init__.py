@@ -14,6 +14,8 @@ from .base import Model as Model
 from .base import StreamModel as StreamModel
 from .config import BILSTM
 from .config import ModelConfig as ModelConfig
+from .icl import ICLConfig as ICLConfig
+from .icl import ICLTransformer as ICLTransformer
 from .image import ImageModel as ImageModel
 from .language import LanguageModel as LanguageModel
 from .presets import PRESETS as PRESETS

@@ -1,0 +1,197 @@
+"""The in-context regression transformer: attention without softmax, feature map, MLP or norm, read as an optimiser.
+
+    tokens e_i = (x_i, y_i), i = 1..n; the query is (x_t, 0)                              E = d + 1
+    e_i <- e_i + sum_k sum_{j<=n} (e_jᵀ Q_k e_i) P_k e_j  =  (I + G) e_i,  G = sum_k P_k S Q_k,  S = sum_{j<=n} e_j e_jᵀ
+    the answer is minus the last number of the query token
+
+    FULL   P, Q [E,E] free         DIAG   P = diag(p_x I, p_y), Q = diag(q_x I, q_y)        GD++   DIAG with q_y = 0
+
+Vladymyrov et al. 2024 (arXiv:2402.14180). The Gram form needs S alone: S <- (I+G) S (I+G)ᵀ, and the answer to a query
+x_t is <w, x_t> with w = -(last row of the product of all I + G)[:d], whatever the depth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ..atomic import replacing
+from ..errors import unknown
+
+KINDS = ("full", "diag", "gd++")
+FORMAT, VERSION = "linnet-icl", "1"
+INIT_SCALE = 0.002  # of the authors' earlier code: variance 0.002 / layers per input
+
+
+@dataclass(frozen=True)
+class ICLConfig:
+    """What the model is; `n` is the number of examples its weights belong to (see `ICLTransformer.weights`)."""
+
+    kind: str = "full"
+    layers: int = 4
+    d: int = 10
+    n: int = 20
+    heads: int = 1
+    made: dict[str, Any] = field(default_factory=dict)  # how it was trained: noise, recipe, seed, loss
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("kind of model", self.kind, KINDS)
+        for name in ("layers", "d", "n", "heads"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; accepted: an integer of 1 or more")
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of p and q: [layers, heads, ...]."""
+        lead = (self.layers, self.heads)
+        if self.kind == "full":
+            return (*lead, self.d + 1, self.d + 1), (*lead, self.d + 1, self.d + 1)
+        return (*lead, 2), (*lead, 2 if self.kind == "diag" else 1)
+
+
+class ICLTransformer(nn.Module):
+    """`p`, `q`: FULL [L,K,E,E]; DIAG [L,K,2] (x part, y part); GD++ q [L,K,1]. float64 unless told otherwise."""
+
+    def __init__(
+        self, config: ICLConfig, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64
+    ) -> None:
+        super().__init__()
+        self.config = config
+        std = (INIT_SCALE / config.layers / (config.d + 1)) ** 0.5
+        for name, shape in zip("pq", config.shapes, strict=True):
+            value = torch.randn(shape, generator=generator, dtype=dtype) * std
+            self.register_parameter(name, nn.Parameter(value))
+
+    p: nn.Parameter
+    q: nn.Parameter
+
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """P, Q [L,K,E,E], whatever the kind."""
+        if self.config.kind == "full":
+            return self.p, self.q
+        return self._diagonal(self.p), self._diagonal(self.q)
+
+    def _diagonal(self, value: Tensor) -> Tensor:
+        """[L,K,2 or 1] -> diag(x, .., x, y) [L,K,E,E]; one number is the x part, and y is 0."""
+        y = value[..., 1:] if value.shape[-1] == 2 else torch.zeros_like(value)
+        return torch.diag_embed(torch.cat([value[..., :1].expand(*value.shape[:-1], self.config.d), y], dim=-1))
+
+    def omega(self) -> Tensor:
+        """[L,2,2] of DIAG and GD++: [[xx, xy], [yx, yy]], sums over heads of p_row q_column."""
+        if self.config.kind == "full":
+            raise ValueError("a FULL model has no omegas of its own; linnet.icl.nearest_diag gives the nearest ones")
+        q = self.q if self.config.kind == "diag" else torch.cat([self.q, torch.zeros_like(self.q)], dim=-1)
+        return torch.einsum("lki,lkj->lij", self.p, q)
+
+    def tokens(self, x: Tensor, y: Tensor, query: Tensor) -> Tensor:
+        """Every token before the first and after each layer, [L+1,B,n+m,E]: the form the paper writes, for the eye.
+
+        x [B,n,d], y [B,n], query [B,m,d].
+        """
+        n = x.shape[-2]
+        e = torch.cat([torch.cat([x, query], -2), torch.cat([y, y.new_zeros(query.shape[:-1])], -1).unsqueeze(-1)], -1)
+        found = [e]
+        for p, q in zip(*self.matrices(), strict=True):
+            context = e[..., :n, :]
+            change = [(e @ q_k.mT @ context.mT) @ context @ p_k.mT for p_k, q_k in zip(p, q, strict=True)]
+            e = e + sum(change)
+            found.append(e)
+        return torch.stack(found)
+
+    def forward(self, x: Tensor, y: Tensor, query: Tensor) -> Tensor:
+        """Answers [B,m] to the queries [B,m,d], by tokens."""
+        return -self.tokens(x, y, query)[-1, ..., x.shape[-2] :, -1]
+
+    def maps(self, s: Tensor, count: Tensor | int | None = None) -> Tensor:
+        """G of every layer, [L,...,E,E], from the sums s [...,E,E] of the examples."""
+        if s.shape[-1] != self.config.d + 1:
+            raise ValueError(f"the sums are of {s.shape[-1] - 1} features; this model has d = {self.config.d}")
+        if count is not None:
+            s = s * (self.config.n / torch.as_tensor(count, dtype=s.dtype, device=s.device))[..., None, None]
+        eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+        found = []
+        for p, q in zip(*self.matrices(), strict=True):
+            g = (p @ s.unsqueeze(-3) @ q).sum(-3)
+            found.append(g)
+            s = (eye + g) @ s @ (eye + g).mT
+        return torch.stack(found)
+
+    def weights(self, s: Tensor, count: Tensor | int | None = None, layerwise: bool = False) -> Tensor:
+        """w [...,d] with answer <w, x_t>, from the sums s [...,E,E] alone; layerwise [L+1,...,d], w = 0 first.
+
+        The weights of the model belong to config.n examples, as the paper's do. With `count` given, s is scaled by
+        config.n / count, which is a 1/n in the attention: then any number of examples will do.
+        """
+        g = self.maps(s, count)
+        if layerwise:
+            t = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device).expand(s.shape)
+            rows = [t[..., -1, :-1]]
+            for g_l in g:
+                t = t + g_l @ t
+                rows.append(t[..., -1, :-1])
+            return -torch.stack(rows)
+        v = torch.zeros_like(s[..., -1, :])
+        v[..., -1] = 1.0
+        for g_l in reversed(g.unbind(0)):
+            v = v + (v.unsqueeze(-2) @ g_l).squeeze(-2)
+        return -v[..., :-1]
+
+    def parameter_count(self) -> int:
+        return self.p.numel() + self.q.numel()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One safetensors file, its configuration in the header; whole or not at all."""
+        header = {"format": FORMAT, "version": VERSION, "config": json.dumps(asdict(self.config), sort_keys=True)}
+        tensors = {"p": self.p.detach().contiguous(), "q": self.q.detach().contiguous()}
+        with replacing(Path(path)) as new:
+            save_file(tensors, new, metadata=header)
+            new.chmod(0o644)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ICLTransformer:
+        """The model of a file that `save` wrote; anything else is refused in one sentence."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"{path} is not a file; accepted: a model that linnet icl wrote")
+        try:
+            with safe_open(path, "pt") as file:
+                header, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{path} is not a whole safetensors file ({error}); copy it again") from None
+        model = cls(_read_config(path, header))
+        wanted = {name: tuple(value.shape) for name, value in model.named_parameters()}
+        found = {name: tuple(value.shape) for name, value in tensors.items()}
+        if found != wanted:
+            raise ValueError(f"{path} holds {found} and its configuration wants {wanted}; copy it again")
+        if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
+            raise ValueError(f"{path} holds NaN or infinity in its weights; train it again")
+        model.load_state_dict(tensors)
+        return model.to(tensors["p"].dtype)
+
+
+def _read_config(path: Path, header: dict[str, str]) -> ICLConfig:
+    if header.get("format") != FORMAT:
+        found = header.get("format", "unknown")
+        raise ValueError(f"{path} is a file of format {found!r}, not {FORMAT!r}; accepted: a model of linnet icl")
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"{path} has version {header.get('version')!r} and this linnet reads {VERSION!r}; update linnet"
+        )
+    try:
+        values = json.loads(header["config"])
+        known = {one.name for one in fields(ICLConfig)}
+        if not isinstance(values, dict) or not known >= set(values):
+            raise ValueError(f"fields {sorted(values)}")
+        return ICLConfig(**values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} has a damaged configuration ({error}); copy it again") from None
