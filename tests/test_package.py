@@ -95,7 +95,7 @@ HOMES = {
     "ray": {"experiments"},
     "fastapi": {"serve"},
     "uvicorn": {"serve"},
-    "sklearn": {"icl"},
+    "sklearn": {"bench", "icl"},
     "gguf": {"pretrained"},
 }
 CORE = {"torch", "numpy", "safetensors"}

@@ -42,10 +42,14 @@ app.command("linnet.cli.eval:evaluate", name="eval", help="Measure a model on he
 app.command("linnet.cli.generate:generate", name="generate", help="Text and images from a trained model.")
 app.command("linnet.cli.import_model:import_model", name="import", help="Bring a pretrained Llama-type model in.")
 
+app.command("linnet.cli.icl:icl", name="icl", help="In-context learning: train, tabulate, verify, explain.")
+
 bench = App(name="bench", help="Measure on this machine, beside what you would use instead.")
 bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")
 bench.command("linnet.cli.bench_train:train", name="train", help="A training step, linear beside softmax attention.")
 bench.command("linnet.cli.bench_decode:decode", name="decode", help="Generation, one token at a time, by batch.")
+bench.command("linnet.cli.bench_icl:icl", name="icl", help="Training in-context regression, beside eager torch.")
+bench.command("linnet.cli.bench_regressors:regressors", name="regressors", help="In-context regression, scikit-learn.")
 app.command(bench)
 
 

@@ -47,7 +47,7 @@ class ICLConfig:
             raise unknown("kind of model", self.kind, KINDS)
         for name in ("layers", "d", "n", "heads"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is {value!r}; accepted: an integer of 1 or more")
 
     @property
@@ -98,6 +98,7 @@ class ICLTransformer(nn.Module):
 
         x [B,n,d], y [B,n], query [B,m,d].
         """
+        self._check_tokens(x, y, query)
         n = x.shape[-2]
         e = torch.cat([torch.cat([x, query], -2), torch.cat([y, y.new_zeros(query.shape[:-1])], -1).unsqueeze(-1)], -1)
         found = [e]
@@ -108,15 +109,32 @@ class ICLTransformer(nn.Module):
             found.append(e)
         return torch.stack(found)
 
+    def _check_tokens(self, x: Tensor, y: Tensor, query: Tensor) -> None:
+        d = self.config.d
+        fits = x.dim() >= 2 and query.dim() == x.dim() and y.shape == x.shape[:-1] and x.shape[-2] >= 1
+        if not (fits and x.shape[-1] == query.shape[-1] == d and x.shape[:-2] == query.shape[:-2]):
+            raise ValueError(
+                f"x is {list(x.shape)}, y {list(y.shape)} and the query {list(query.shape)}; accepted: x [B,n,{d}], "
+                f"y [B,n] and query [B,m,{d}], n of 1 or more"
+            )
+        if not all(bool(torch.isfinite(value).all()) for value in (x, y, query)):
+            raise ValueError("x, y or the query holds NaN or infinity; leave such examples out or fill them in first")
+
     def forward(self, x: Tensor, y: Tensor, query: Tensor) -> Tensor:
         """Answers [B,m] to the queries [B,m,d], by tokens."""
         return -self.tokens(x, y, query)[-1, ..., x.shape[-2] :, -1]
 
     def maps(self, s: Tensor, count: Tensor | int | None = None) -> Tensor:
         """G of every layer, [L,...,E,E], from the sums s [...,E,E] of the examples."""
+        if s.dim() < 2 or s.shape[-1] != s.shape[-2]:
+            raise ValueError(f"the sums are {list(s.shape)}; accepted: [...,E,E], E = d + 1, such as Gram.s")
         if s.shape[-1] != self.config.d + 1:
             raise ValueError(f"the sums are of {s.shape[-1] - 1} features; this model has d = {self.config.d}")
+        if s.dtype != self.p.dtype:
+            raise ValueError(f"the sums are {s.dtype} and the weights {self.p.dtype}; make them the same with .to")
         if count is not None:
+            if bool((torch.as_tensor(count) <= 0).any()):
+                raise ValueError(f"the count is {count}; accepted: more than 0 examples")
             s = s * (self.config.n / torch.as_tensor(count, dtype=s.dtype, device=s.device))[..., None, None]
         eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
         found = []

@@ -13,8 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ABI = 3
+ABI = 4
 CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
+ICL = struct.Struct("15q17q9d")  # linnet_icl: pointers, sizes and switches, coefficients
 ROWS = struct.Struct("10q9qd")  # linnet_rows: pointers, sizes and switches, eps
 STATUS = {
     1: "an argument out of range",
@@ -43,6 +44,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         _declare(lib)
     except AttributeError as error:
         return None, f"{path.name} lacks a function of this package ({error}): run `pip install -e .` again"
+    assert int(lib.linnet_icl_size()) == ICL.size
     return lib, None
 
 
@@ -59,6 +61,9 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.linnet_model_sizes.argtypes = [ctypes.c_int64]
     lib.linnet_model_sizes.restype = lib.linnet_decode_scratch.restype = ctypes.c_int64
     lib.linnet_decode_scratch.argtypes = [ctypes.c_int64] * 4
+    lib.linnet_icl_lanes.argtypes = [ctypes.c_int64]
+    lib.linnet_icl_lanes.restype = lib.linnet_icl_size.restype = ctypes.c_int64
+    lib.linnet_run_icl.argtypes = [ctypes.c_char_p]
     lib.linnet_decode_step.argtypes = [ctypes.c_int64, ctypes.c_int64]
 
 

@@ -51,7 +51,7 @@ class Noise:
 
     @property
     def name(self) -> str:
-        numbers = ",".join(f"{value:g}" for value in self.values)
+        numbers = ",".join(_plain(value) for value in self.values)
         return {"uniform": f"U{numbers}", "fixed": f"={numbers}", "categorical": f"{{{numbers}}}"}[self.kind]
 
     @property
@@ -84,6 +84,12 @@ class Noise:
             return torch.from_numpy((nodes + 1) / 2 * self.values[0]), torch.from_numpy(weights / 2)
         values = torch.tensor(self.values, dtype=torch.float64)
         return values, torch.full_like(values, 1 / len(self.values))
+
+
+def _plain(value: float) -> str:
+    """5 and not 5.0, with all the digits that it has."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 PAPER_NOISE = (

@@ -44,8 +44,8 @@ class Regression:
 
     def __post_init__(self) -> None:
         for name, value in (("d", self.d), ("n", self.n)):
-            if value < 1:
-                raise ValueError(f"{name} is {value}; accepted: an integer of 1 or more")
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; accepted: an integer of 1 or more")
 
     def sample(self, count: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Batch:
         """`count` sequences from the generator: same seed, same numbers."""

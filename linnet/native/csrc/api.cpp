@@ -169,6 +169,27 @@ EXPORT int linnet_decode_step(const linnet_decode *c, const linnet_model *m) {
   return table()->decode(c, m);
 }
 
+// Sequences side by side in the blocks of linnet_icl.data, of 4-byte or 8-byte numbers.
+EXPORT int64_t linnet_icl_lanes(int64_t wide) { return table()->lanes / (wide ? 2 : 1); }
+
+EXPORT int64_t linnet_icl_size(void) { return (int64_t)sizeof(linnet_icl); }
+
+EXPORT int linnet_run_icl(const linnet_icl *c) {
+  if (c->L < 1 || c->K < 1 || c->E < 2 || c->n < 1 || c->samples < 1 || c->threads < 1) return LINNET_BAD_ARGUMENT;
+  if (c->target < 0 || c->target > LINNET_POSTERIOR || (c->target == LINNET_POSTERIOR && c->points < 1))
+    return LINNET_BAD_ARGUMENT;
+  if (c->mode < 0 || c->mode > LINNET_TRAIN || !c->p || !c->q) return LINNET_BAD_ARGUMENT;
+  if (c->mode == LINNET_ANSWERS || c->mode == LINNET_JACOBIAN) {
+    if (!c->data || !c->out) return LINNET_BAD_ARGUMENT;
+  } else if (!c->dp || !c->dq || !c->loss) {
+    return LINNET_BAD_ARGUMENT;
+  }
+  if (c->mode == LINNET_TRAIN && (c->data || !c->m || !c->v || !c->rate || !c->curve || c->steps < 1 || c->done < 0))
+    return LINNET_BAD_ARGUMENT;
+  if (c->data ? c->target != LINNET_WEIGHTS : c->wide || !c->sigma) return LINNET_BAD_ARGUMENT;
+  return table()->icl(c);
+}
+
 // values [B] from params [B, width] and uniforms [B, 2]; a mixture has width / 3 logistics, else width = levels.
 EXPORT int linnet_choose(const float *params, const double *uniforms, int64_t *values, int64_t B, int64_t width,
                          int64_t levels, int64_t mixture) {

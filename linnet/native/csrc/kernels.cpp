@@ -10,6 +10,7 @@
 #include "decode.h"
 #include "forward.h"
 #include "nn.h"
+#include "regress.h"
 #include "step.h"
 
 namespace {
@@ -151,4 +152,6 @@ const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
     matmul_call,
     read_sweep,
     decode_scratch,
-    decode};
+    decode,
+    icl,
+    VL};

@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-#define LINNET_ABI 3
+#define LINNET_ABI 4
 
 typedef struct {
   // forward: outputs, then inputs
@@ -49,6 +49,35 @@ typedef struct {
   double eps;
 } linnet_rows;
 
+// Loss and gradient of an in-context regression transformer on a batch, for regress.h. d = E - 1 features.
+typedef struct {
+  double *dp, *dq;  // sums of gradients, like p and q
+  double *loss;     // [2]: sum of the losses; how many sequences were left out because theirs was over the limit
+  void *out;        // stored sequences: what `mode` says in place of gradients
+  double *p, *q;    // FULL [L,K,E,E]; diagonal [L,K,2], the x part and the y part; written by training only
+  const void *data;     // stored sequences [blocks, E(E+1)/2 + d, lanes]: S right of its diagonal, target (null: fresh)
+  const double *sigma;  // fresh: values to choose from, or the top of a uniform distribution
+  const double *grid, *log_weight;  // [points] of sigma for LINNET_POSTERIOR
+  // training: Adam's averages [p and q], its learning rate [steps], the mean loss of each step [steps]
+  double *m, *v;
+  const double *rate;
+  double *curve;
+  const uint8_t *frozen;  // [p and q], 1 = stays as it is (null: none)
+  int64_t L, K, E, n, samples;
+  int64_t sigmas, points;  // sigmas 0: uniform
+  int64_t seed, first;     // the stream, and the index of the first sequence in it
+  int64_t target, diagonal, wide, mode, threads;
+  int64_t steps, done;     // training: how many now, how many before (for Adam's bias correction)
+  int64_t wild;            // every how many blocks one is drawn wider than the problem says (0: none)
+  double limit;            // losses over this are left out
+  double temper;           // gradients of losses over this are scaled by temper / loss (0: not)
+  double wild_x, wild_w, wild_weight;  // wider: inputs, weights; and how much such a block counts
+  double beta1, beta2, eps, clip;      // Adam; clip: largest norm of a step's gradient (0: any)
+} linnet_icl;
+
+enum { LINNET_GRADIENT = 0, LINNET_ANSWERS = 1, LINNET_JACOBIAN = 2, LINNET_TRAIN = 3 };
+enum { LINNET_QUERY = 0, LINNET_WEIGHTS = 1, LINNET_RIDGE = 2, LINNET_POSTERIOR = 3 };
+
 enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3 };
 
 // The functions on rows, in the order of linnet_table.rows.
@@ -74,4 +103,6 @@ typedef struct {
   int (*read)(const float *p, int64_t bytes, int64_t threads, float *sink);
   int64_t (*decode_scratch)(const linnet_model *, int64_t B, int64_t threads, int64_t longest);
   int (*decode)(const linnet_decode *, const linnet_model *);
+  int (*icl)(const linnet_icl *);
+  int64_t lanes;  // numbers of 4 bytes in a vector
 } linnet_table;

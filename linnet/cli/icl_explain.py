@@ -1,0 +1,161 @@
+"""`linnet icl explain MODEL`: what each layer of an in-context transformer does, as tables, a page or JSON.
+
+The numbers and sentences are made in linnet/icl/explain.py, the page in linnet/reports/icl_explain.py, the tables in
+icl_explain_show.py. `--example` walks through a model small enough for pencil and paper.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.progress import Progress
+
+LESSON = """\
+Read a trained model of `linnet icl train` as an optimiser: the numbers of every
+layer, one sentence on what it does, its loss at each noise level beside ridge
+regression, what each of its four kinds of numbers is worth, and which known
+method its answers are nearest to.
+
+Three examples
+
+    linnet icl explain --example
+        one feature, two examples, two layers: every number, step by step
+
+    linnet icl explain model.safetensors --out model.html
+        the tables, and a page with figures
+
+    linnet icl explain model.safetensors --no-ablation --json
+        the quick part (seconds), for a program
+"""
+
+explain = App(name="explain", help_epilogue=LESSON, help_format="plaintext")
+
+
+@explain.default
+def run_explain(
+    model: Path | None = None,
+    *,
+    example: Annotated[bool, Parameter(negative="")] = False,
+    noise: str | None = None,
+    sequences: int = 2000,
+    seed: int = 0,
+    out: Path | None = None,
+    ablation: bool = True,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """What each layer of a model does, and how well.
+
+    Parameters
+    ----------
+    model
+        A file that `linnet icl train` or `linnet icl table` wrote.
+    example
+        The worked example instead of a model.
+    noise
+        U5 for sigma uniform on (0, 5), 1,3 for one of the two, =2 for always 2; that of the training unless given.
+    sequences
+        How many sequences each number is from, per noise level.
+    seed
+        Of the sequences.
+    out
+        Also write a page with figures here, one HTML file; needs matplotlib.
+    ablation
+        Take each omega out and refit: seconds for DIAG and GD++, a minute or more for deep FULL models.
+    json
+        One JSON document on standard output, and nothing else there.
+    """
+    if example:
+        _refuse_with_example(model, noise, out)
+        _print_example(json)
+        return
+    if model is None:
+        raise ValueError("no model was given; accepted: a file of linnet icl train, or --example")
+    _check_out(out)
+    document = _explained(model, noise, sequences, seed, ablation)
+    if out is not None:
+        _write(document, out)
+    if json:
+        print(json_format.dumps(document, indent=1, allow_nan=False))
+    else:
+        from .icl_explain_show import show
+
+        show(document, _console())
+        if out is not None:
+            print(f"\nThe page with figures is {out}")
+
+
+def _refuse_with_example(model: Path | None, noise: str | None, out: Path | None) -> None:
+    for name, value in (("the model", model), ("--noise", noise), ("--out", out)):
+        if value is not None:
+            raise ValueError(f"{name} is {value}, but --example has a model of its own; leave one of the two out")
+
+
+def _print_example(json: bool) -> None:
+    from ..icl.explain_example import worked_example
+
+    found = worked_example()
+    if json:
+        print(json_format.dumps(found, indent=1, allow_nan=False))
+    else:
+        from .icl_explain_show import show_example
+
+        show_example(found, _console())
+
+
+def _check_out(out: Path | None) -> None:
+    """Before minutes are spent: the page can be drawn, and written."""
+    if out is None:
+        return
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out is {out}; accepted: a name that ends in .html")
+    if out.is_dir() or not out.parent.is_dir():
+        raise ValueError(
+            f"--out is {out}, which is a folder or in none; accepted: a file name in a folder that is there"
+        )
+    if find_spec("matplotlib") is None:
+        raise ValueError(f"--out {out} needs matplotlib, which is not here; pip install 'linnet[report]' brings it")
+
+
+def _explained(path: Path, noise: str | None, sequences: int, seed: int, ablation: bool) -> dict[str, Any]:
+    from ..icl.explain import explain as explained
+    from ..models import ICLTransformer
+    from ..tasks import Noise
+
+    model, given = ICLTransformer.load(path), None if noise is None else Noise.parse(noise)
+    console = Console(stderr=True)
+    if not console.is_interactive:
+        return explained(model, given, sequences, seed, ablation)
+    with Progress(console=console, transient=True) as progress:
+        return explained(model, given, sequences, seed, ablation, _bars(progress))
+
+
+def _bars(progress: Progress) -> Callable[[str, float], None]:
+    """One bar for each part of the work, made when its first news comes."""
+    tasks: dict[str, Any] = {}
+
+    def report(what: str, part: float) -> None:
+        if what not in tasks:
+            tasks[what] = progress.add_task(what, total=1.0)
+        progress.update(tasks[what], completed=part)
+
+    return report
+
+
+def _write(document: dict[str, Any], out: Path) -> None:
+    from ..atomic import atomic
+    from ..reports.icl_explain import html
+
+    text = html(document)
+    with atomic(out) as file:
+        file.write(text.encode())
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)

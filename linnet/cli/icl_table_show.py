@@ -1,0 +1,127 @@
+"""The tables of `linnet icl table`: a document of linnet/experiments/icl_compare.py in, rich tables out.
+
+0.0391 <     ours, and better (<), equal (=), worse (>), unclear (?), or the paper's impossible (*)
+±0.0003      its standard error
+0.047        the paper's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .bench_show import new_table, print_table
+
+SIGNS = {
+    "better": ("<", "green"),
+    "equal": ("=", ""),
+    "worse": (">", "red"),
+    "unclear": ("?", "yellow"),
+    "impossible": ("*", ""),
+}
+LEGEND = (
+    "< better, = equal within two standard errors (the paper's and its rounding counted), > worse, ? above the paper "
+    "with an error too large to tell, * worse, but the paper's value is impossible (see below)"
+)
+DETAILS = (
+    "details: loss is ½|w - w_true|² less the oracle's, sharp ½|w - w_oracle|², the same in the mean; seed of seeds"
+)
+Entry = dict[str, Any]
+
+
+def show(document: Entry, console: Console, *, details: bool) -> None:
+    machine, versions, entries = document["machine"], document["versions"], [*document["cells"], *document["baselines"]]
+    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
+    recipe = f"recipe {document['recipe']}, " if document["recipe"] else ""
+    console.print(
+        f"{about}; {recipe}{document['sequences']:,} sequences, {document['minutes']:.1f} minutes of wall clock"
+    )
+    print_table(console, "half the squared error above the oracle's: ours, standard error, paper", main_table(entries))
+    if details:
+        print_table(console, DETAILS, detail_table(entries))
+    console.print(Text(f"\n{LEGEND}", style="dim"))
+    for reason, where in reasons(document["cells"]).items():
+        console.print(Text(f"* {', '.join(where)}: {reason}"))
+    found = document["counts"]
+    console.print(Text("cells: " + ", ".join(f"{count} {name}" for name, count in found.items() if count)))
+
+
+def main_table(entries: list[Entry]) -> Table:
+    """Layers x model downwards, noise to the right, baselines at the bottom."""
+    noises = in_order(entry["noise"] for entry in entries)
+    groups: dict[tuple[Any, str], dict[str, Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.get("layers"), entry["model"]), {})[entry["noise"]] = entry
+    table = new_table("layers", "model", "", *noises)
+    for (layers, model), by_noise in groups.items():
+        row = [by_noise.get(noise) for noise in noises]
+        table.add_row("-" if layers is None else str(layers), model, "ours", *map(ours, row))
+        table.add_row("", "", "±", *(error(entry) if entry else "" for entry in row), style="dim")
+        table.add_row("", "", "paper", *(printed(entry["paper"]) if entry else "" for entry in row), style="dim")
+    return table
+
+
+def detail_table(entries: list[Entry]) -> Table:
+    names = ("loss", "se", "sharp", "sharp_se", "query_se", "median", "trimmed")
+    table = new_table("layers", "model", "noise", "seed", *names, "diverged", "z", "seconds")
+    for entry in entries:
+        seed = f"{entry['seed']} of {len(entry['seeds'])}" if "seeds" in entry else "-"
+        z = "-" if entry["z"] is None else f"{entry['z']:+.1f}"
+        where = (str(entry.get("layers", "-")), entry["model"], entry["noise"], seed)
+        values = (number(entry[name]) for name in names)
+        table.add_row(*where, *values, f"{100 * entry['diverged']:.3g} %", z, f"{entry['seconds']:.1f}")
+    return table
+
+
+def in_order(noises: Iterable[str]) -> list[str]:
+    """Uniform by their top, then the others by their number of values, as in the paper."""
+    return sorted(set(noises), key=lambda name: (not name.startswith("U"), len(name), name))
+
+
+def ours(entry: Entry | None) -> Text:
+    if entry is None:
+        return Text("")
+    sign, style = SIGNS.get(entry["mark"], (" ", ""))
+    return Text(f"{number(entry['sharp'])} {sign}", style=style)
+
+
+def number(value: float | None) -> str:
+    """Four decimals, or two digits where that is too few; inf for what was not finite."""
+    if value is None:
+        return "inf"
+    return "0" if value == 0 else f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1e}"
+
+
+def error(entry: Entry) -> str:
+    """With as many decimals as the value it belongs to."""
+    value, se = entry["sharp"], entry["sharp_se"]
+    return f"{se:.4f}" if value is not None and 1e-3 <= value < 1e4 else number(se)
+
+
+def printed(value: float | None) -> str:
+    """As the paper writes it."""
+    return "-" if value is None else "0" if value == 0 else f"{value:.3f}" if value >= 1e-3 else f"{value:.2e}"
+
+
+def reasons(cells: Iterable[Entry]) -> dict[str, list[str]]:
+    """Each reason why the paper's value cannot be reached, with the cells it holds for."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["mark"] == "impossible":
+            found.setdefault(cell["reason"], []).append(f"{cell['model']} L{cell['layers']} {cell['noise']}")
+    return found
+
+
+def deep(layers: int) -> str:
+    return f"{layers} layer" + "s" * (layers > 1)
+
+
+def one_line(row: Entry) -> str:
+    config, metrics = row["config"], row["metrics"]
+    layers = f", {deep(config['layers'])}" if "layers" in config else ""
+    loss = f"{number(metrics['sharp'])} ± {number(metrics['sharp_se'])}"
+    return f"{config['kind']}{layers} on {config['noise']}: {loss} ({row['seconds']:.1f} s)"

@@ -1,0 +1,181 @@
+"""Rows: what an experiment found, one JSON object to a line, appended whole and readable while it still runs.
+
+    {"format", "config", "metrics", "seed", "seconds", "info", "commit", "versions", "machine"}
+
+`config` is everything that decides the metrics, the seed included; its JSON with sorted names is the key of the row, so
+that an experiment which was killed knows what it has. `seconds` and `info` may differ from one run to the next, the
+metrics may not. A line is one write, flushed to the disk: a kill can tear the last line only, and Store cuts it off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import StateError
+
+Row = dict[str, Any]
+FORMAT = 1
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def make_row(
+    config: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    seconds: float,
+    info: Mapping[str, Any] | None = None,
+) -> Row:
+    """A row of this process: its machine, its versions; numbers that are not finite become null, as JSON has it."""
+    row = {"format": FORMAT, "config": dict(config), "metrics": dict(metrics), "seed": config.get("seed")}
+    row |= {"seconds": round(seconds, 3), "info": dict(info or {})}
+    return finite({**row, **about()})
+
+
+def key(config: Mapping[str, Any]) -> str:
+    """What a row is known by."""
+    return json.dumps(config, sort_keys=True, separators=(",", ":"))
+
+
+def finite(value: Any) -> Any:
+    """The same value with None for every NaN and infinity in it."""
+    if isinstance(value, Mapping):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+@cache
+def about() -> dict[str, Any]:
+    """Where the numbers of this process come from: commit of the package, versions, machine."""
+    versions = {name: _version(name) for name in ("linnet", "torch", "numpy")}
+    machine = {"name": _processor(), "machine": platform.machine(), "cores": os.cpu_count()}
+    return {"commit": _commit(), "versions": {"python": platform.python_version(), **versions}, "machine": machine}
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file, whether or not an experiment is writing it; a torn last line is not one of them."""
+    try:
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+    except OSError as error:
+        raise StateError(f"{path} cannot be read ({error.strerror}); name the folder of an experiment") from None
+    return [_parsed(line, path, number) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+class Store:
+    """The rows of one file, and the right to add to it, which one process at a time can have; use with `with`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise ValueError(f"{self.path} cannot be written ({error.strerror}); name another folder") from None
+        try:
+            _lock(self._file, self.path)
+            self._rows = read_rows(self.path)
+            self._cut_torn_line()
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._keys = {key(row["config"]) for row in self._rows}
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the right to write back."""
+        os.close(self._file)
+
+    def rows(self) -> list[Row]:
+        return list(self._rows)
+
+    def has(self, config: Mapping[str, Any]) -> bool:
+        return key(config) in self._keys
+
+    def append(self, row: Row) -> None:
+        """Add one row; it is on the disk when this returns."""
+        found = key(row["config"])
+        if found in self._keys:
+            raise ValueError(f"{self.path} has a row of {found} already; ask `has` before it is computed again")
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        written = os.write(self._file, line)
+        if written != len(line):
+            raise OSError(f"{self.path} took {written} of {len(line)} bytes; make room on the disk and start again")
+        os.fsync(self._file)
+        self._rows.append(row)
+        self._keys.add(found)
+
+    def _cut_torn_line(self) -> None:
+        data = self.path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.ftruncate(self._file, data.rfind(b"\n") + 1)
+
+
+def _parsed(line: bytes, path: Path, number: int) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not (isinstance(row, dict) and all(isinstance(row.get(name), dict) for name in ("config", "metrics"))):
+        raise StateError(f"line {number} of {path} is not a row; take that line out, or name another folder")
+    if row.get("format") != FORMAT:
+        raise StateError(
+            f"line {number} of {path} has format {row.get('format')!r} and this linnet reads {FORMAT}; "
+            "name another folder, or read it with the linnet that wrote it"
+        )
+    return row
+
+
+def _lock(file: int, path: Path) -> None:
+    """Held until the file is closed, by a kill as well. Windows has no such lock: there it is left to the user."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StateError(f"another process is writing {path}; wait until it ends, or name another folder") from None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.processor() or "unknown")
+
+
+def _commit() -> str | None:
+    """Of the repository that the package is the top folder of, "+" after it with changes; None of an installed one."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(PACKAGE), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
+    try:
+        top, commit = git("rev-parse", "--show-toplevel", "HEAD").splitlines()
+        if Path(top).resolve() != PACKAGE.parent:  # an environment that lies in a repository of something else
+            return None
+        return commit + ("+" if git("status", "--porcelain", "--untracked-files=no", "--", ".") else "")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

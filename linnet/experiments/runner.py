@@ -1,0 +1,262 @@
+"""Running units of work: one after another, on processes, or on Ray; the same rows whichever it is.
+
+    function(unit) yields rows, in order; units know nothing of one another          str(unit) is its name in messages
+
+Only the process that calls `run_all` writes: rows come to it as they are made. A unit that fails, or the process of
+which dies, ends there; the others go on, and what it had yielded is kept. Ctrl-C, or a kill of the parent, ends all.
+Every worker has one thread unless told otherwise, so that N workers fill N cores and the rows do not depend on N.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from .results import Row, Store
+
+Results = Generator["Result", None, None]
+Function = Callable[[Any], Iterable[Row]]  # for processes and Ray: of a module, not a lambda
+GRACE = 5.0  # seconds for a worker to leave after it was told to
+
+
+class Failure(NamedTuple):
+    """A unit that did not come to its end, and why."""
+
+    unit: str
+    error: str
+
+
+class Result(NamedTuple):
+    """One thing a unit did: it yielded `row`, or it failed with `error`."""
+
+    unit: Any
+    row: Row | None = None
+    error: str = ""
+
+
+def run_all(
+    units: Sequence[Any],
+    function: Function,
+    store: Store,
+    *,
+    workers: int | str = 1,
+    threads: int = 1,
+    on_row: Callable[[Row], None] | None = None,
+    on_failure: Callable[[Failure], None] | None = None,
+) -> list[Failure]:
+    """Every row of every unit into the store; returns the units that failed.
+
+    workers: 1 for this process, more for so many processes, "ray" for the cluster of RAY_ADDRESS or a local one. Units
+    begin in the order given: put the long ones first.
+    """
+    failures = []
+    with closing(_results(units, function, check_workers(workers), threads)) as results:
+        for result in results:
+            if result.row is not None:
+                store.append(result.row)
+                if on_row is not None:
+                    on_row(result.row)
+            else:
+                failures.append(Failure(str(result.unit), result.error))
+                if on_failure is not None:
+                    on_failure(failures[-1])
+    return failures
+
+
+def check_workers(workers: int | str) -> int | str:
+    """A number of processes or "ray", from either or from text."""
+    if workers == "ray":
+        return workers
+    try:
+        count = int(workers)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ValueError(f"workers is {workers!r}; accepted: a number of processes of 1 or more, or ray")
+    return count
+
+
+def _results(units: Sequence[Any], function: Function, workers: int | str, threads: int) -> Results:
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; accepted: 1 or more for each worker")
+    if workers == "ray":
+        return _on_ray(units, function, threads)
+    if workers == 1:
+        return _here(units, function, threads)
+    return _on_processes(units, function, min(int(workers), len(units)), threads)
+
+
+def _here(units: Sequence[Any], function: Function, threads: int) -> Results:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for unit in units:
+            try:
+                for row in function(unit):
+                    yield Result(unit, row)
+            except Exception as error:
+                yield Result(unit, error=sentence(error))
+    finally:
+        torch.set_num_threads(before)
+
+
+class Worker(NamedTuple):
+    """A process and the unit it is on."""
+
+    process: SpawnProcess
+    unit: Any
+
+
+def _on_processes(units: Sequence[Any], function: Function, count: int, threads: int) -> Results:
+    """Workers live on from unit to unit, each with a pipe of its own: whoever dies leaves nobody else waiting."""
+    waiting = deque(units)
+    busy: dict[Connection, Worker] = {}
+    started: list[SpawnProcess] = []
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < count:
+                connection, process = _start(function, threads)
+                started.append(process)
+                busy[connection] = _given(connection, process, waiting.popleft())
+            for connection in cast("list[Connection]", wait(list(busy))):
+                worker = busy[connection]
+                said = _heard(connection, worker.process)
+                if "row" in said:
+                    yield Result(worker.unit, said["row"])
+                    continue
+                if "error" in said:
+                    yield Result(worker.unit, error=said["error"])
+                del busy[connection]
+                if waiting and "dead" not in said:
+                    busy[connection] = _given(connection, worker.process, waiting.popleft())
+                else:
+                    connection.close()  # a worker that hears the end of its pipe leaves
+    finally:
+        _end(started)
+
+
+def _given(connection: Connection, process: SpawnProcess, unit: Any) -> Worker:
+    with suppress(BrokenPipeError):  # a worker that is dead already is found so when it is listened to
+        connection.send((unit,))
+    return Worker(process, unit)
+
+
+def _heard(connection: Connection, process: SpawnProcess) -> dict[str, Any]:
+    """What a worker says next: a row, that it is done, or an error; that it died, if it did."""
+    try:
+        said: dict[str, Any] = connection.recv()
+        return said
+    except (EOFError, OSError):
+        process.join(GRACE)
+        return {"dead": True, "error": f"its process died (exit code {process.exitcode})"}
+
+
+def _end(processes: Sequence[SpawnProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(GRACE)
+        process.kill()
+        process.join()
+
+
+def _start(function: Function, threads: int) -> tuple[Connection, SpawnProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, function, threads), daemon=True)
+    with _environment(OMP_NUM_THREADS=str(threads)):  # libraries read it once, when they are loaded
+        process.start()
+    theirs.close()  # so that the worker's end is closed when the worker is gone
+    return ours, process
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _work(connection: Connection, function: Function, threads: int) -> None:
+    """The life of a worker: units in, rows out, until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the parent, which ends us
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            (unit,) = connection.recv()
+        except EOFError:
+            return
+        try:
+            for row in function(unit):
+                connection.send({"row": row})
+            connection.send({"done": True})
+        except Exception as error:
+            connection.send({"error": sentence(error)})
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # killed: nobody is left to hand rows to
+
+
+def _on_ray(units: Sequence[Any], function: Function, threads: int) -> Results:
+    """Each unit is a task that streams its rows back; files it writes must lie where every machine sees them."""
+    try:
+        import ray as installed
+    except ImportError:
+        raise ValueError(
+            "workers is ray, and ray is not installed; pip install 'linnet[sweep]', or give a number"
+        ) from None
+    ray: Any = installed  # its types change from one version to the next
+    started = not ray.is_initialized()
+    if started:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": os.cpu_count()}
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **here)
+
+    @ray.remote(num_cpus=threads, max_retries=0, num_returns="streaming")
+    def task(unit: Any) -> Iterator[Row]:
+        torch.set_num_threads(threads)
+        yield from function(unit)
+
+    running = {task.remote(unit): unit for unit in units}
+    try:
+        while running:
+            (ready,), _ = ray.wait(list(running), num_returns=1)
+            try:
+                yield Result(running[ready], ray.get(next(ready)))
+            except StopIteration:
+                del running[ready]
+            except ray.exceptions.RayError as error:
+                yield Result(running.pop(ready), error=sentence(getattr(error, "cause", None) or error))
+    finally:
+        for left in running:
+            ray.cancel(left, force=True)
+        if started:
+            ray.shutdown()
+
+
+def sentence(error: BaseException) -> str:
+    """The error and the line it comes from, in one line of text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

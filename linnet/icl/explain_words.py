@@ -1,0 +1,89 @@
+"""One plain sentence per layer, from its numbers by fixed rules: a clause is said when its number passes a threshold.
+
+    rounds / stretches the bowl     the condition number changes by ROUND (not said of the last layer: nothing reads x)
+    takes a step of ...             the answer moves by MOVES of the ridge oracle's length; else "hardly moves"
+    momentum takes back / brings    u makes up MOMENTUM of the rest of the step at the highest noise
+    shrinks / enlarges              1 + omega_yy lambda is RESCALE from 1; of layer 1 it is the labels, w being 0 there
+    makes later steps shorter       1 + omega_xy lambda is ADAPT from 1 (not said of the last layer)
+
+Low noise is the first entry of Layer.at, high noise the last. Where the two say nearly the same, it is said once.
+"""
+
+from __future__ import annotations
+
+from .explain_layers import AtSigma, Layer
+
+ROUND = 1.1  # ratio of condition numbers
+MOVES = 0.02  # of the length of the oracle's answer
+MOMENTUM = 0.05
+RESCALE = 0.01
+ADAPT = 0.02
+APART = 0.02  # two changes, as factors, that differ by less are told as one
+STEPS_APART = 0.1  # likewise two steps, relative
+
+
+def describe(layer: Layer) -> str:
+    """What the layer does, in one sentence."""
+    low, high = layer.at[0], layer.at[-1]
+    clauses = [_bowl(low) if "xx" not in layer.dead else "", _step(low, high)]
+    if "yy" not in layer.dead:
+        clauses.append(_rescale("the labels" if layer.number == 1 else "the answer", low, high))
+    if "xy" not in layer.dead:
+        clauses.append(_adapt(low, high))
+    said = [clause for clause in clauses if clause]
+    text = said[0] if len(said) == 1 else f"{', '.join(said[:-1])}, and {said[-1]}"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _bowl(low: AtSigma) -> str:
+    ratio = low.condition / low.condition_after
+    if 1 / ROUND < ratio < ROUND:
+        return ""
+    verb = "rounds" if ratio > 1 else "stretches"
+    return f"{verb} the bowl (condition {low.condition:.3g} -> {low.condition_after:.3g})"
+
+
+def _step(low: AtSigma, high: AtSigma) -> str:
+    if max(low.moved, high.moved) < MOVES:
+        return "hardly moves the answer"
+    text = f"takes a step of {low.step:.3g}"
+    if abs(high.step - low.step) > STEPS_APART * abs(low.step):
+        text += f" when sigma = {low.sigma:g} but {high.step:.3g} when sigma = {high.sigma:g}"
+    return text + _momentum(high)
+
+
+def _momentum(high: AtSigma) -> str:
+    rest = high.step - high.momentum  # what the step would be without u
+    share = high.momentum / rest if rest else 0.0
+    if abs(share) < MOMENTUM:
+        return ""
+    when = f"of it when sigma = {high.sigma:g}"
+    return f" (momentum {'takes back' if share < 0 else 'adds'} {_percent(share)} {when})"
+
+
+def _rescale(what: str, low: AtSigma, high: AtSigma) -> str:
+    least, most = low.rescale - 1, high.rescale - 1
+    if max(abs(least), abs(most)) < RESCALE:
+        return ""
+    because = ", because the labels look noisy" if most < min(0.0, least - APART) else ""
+    return f"{_changes(least, most, low, high, 'shrinks', 'enlarges', what)}{because}"
+
+
+def _adapt(low: AtSigma, high: AtSigma) -> str:
+    least, most = low.adapt - 1, high.adapt - 1
+    if max(abs(least), abs(most)) < ADAPT:
+        return ""
+    return _changes(least, most, low, high, "shortens", "lengthens", "the steps to come")
+
+
+def _changes(least: float, most: float, low: AtSigma, high: AtSigma, less: str, more: str, what: str) -> str:
+    """`less` or `more` `what` by so much, at both noise levels where they differ."""
+    text = f"{less if most < 0 else more} {what} by {_percent(most)}"
+    if abs(most - least) < APART:
+        return text
+    other = "" if most * least >= 0 else f"{less if least < 0 else more} it by "
+    return f"{text} when sigma = {high.sigma:g} but {other}{_percent(least)} when sigma = {low.sigma:g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * abs(share):.0f} %"
