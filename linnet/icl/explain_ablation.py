@@ -117,7 +117,7 @@ def refitted(model: ICLTransformer, gone: tuple[str, ...], seen: Batch) -> ICLTr
 
 
 def loss(model: ICLTransformer, s: Tensor, best: Tensor, factor: Tensor) -> Tensor:
-    """The mean of ½|w - best|², bent so that no sequence counts more than BOUND: a few explode on the way to a refit."""
+    """The mean of ½|w - best|², bent so that no sequence counts more than BOUND: a few may explode on the way."""
     gap = (masked_weights(model, s, factor) - best).square().sum(-1) / 2  # [B]
     near = gap < FAR  # not so where it is NaN
     if not bool(near.all()):  # the gradient of the others is no use, and would spoil the rest

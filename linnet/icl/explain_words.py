@@ -46,9 +46,10 @@ def _bowl(low: AtSigma) -> str:
 def _step(low: AtSigma, high: AtSigma) -> str:
     if max(low.moved, high.moved) < MOVES:
         return "hardly moves the answer"
-    text = f"takes a step of {low.step:.3g}"
+    text = f"{'takes a step of' if low.step >= 0 else 'steps back by'} {abs(low.step):.3g}"
     if abs(high.step - low.step) > STEPS_APART * abs(low.step):
-        text += f" when sigma = {low.sigma:g} but {high.step:.3g} when sigma = {high.sigma:g}"
+        other = "" if low.step * high.step >= 0 else "takes one of " if high.step > 0 else "steps back by "
+        text += f" when sigma = {low.sigma:g} but {other}{abs(high.step):.3g} when sigma = {high.sigma:g}"
     return text + _momentum(high)
 
 
@@ -57,32 +58,40 @@ def _momentum(high: AtSigma) -> str:
     share = high.momentum / rest if rest else 0.0
     if abs(share) < MOMENTUM:
         return ""
-    when = f"of it when sigma = {high.sigma:g}"
-    return f" (momentum {'takes back' if share < 0 else 'adds'} {_percent(share)} {when})"
+    what = "turns it round" if share < -1 else f"{'takes back' if share < 0 else 'adds'} {_percent(share)} of it"
+    return f" (momentum {what} when sigma = {high.sigma:g})"
 
 
 def _rescale(what: str, low: AtSigma, high: AtSigma) -> str:
     least, most = low.rescale - 1, high.rescale - 1
     if max(abs(least), abs(most)) < RESCALE:
         return ""
-    because = ", because the labels look noisy" if most < min(0.0, least - APART) else ""
-    return f"{_changes(least, most, low, high, 'shrinks', 'enlarges', what)}{because}"
+    because = ", because the labels look noisy" if -1 <= most < min(0.0, least - APART) else ""
+    return f"{_changes(least, most, low, high, ('shrinks', 'enlarges'), what)}{because}"
 
 
 def _adapt(low: AtSigma, high: AtSigma) -> str:
     least, most = low.adapt - 1, high.adapt - 1
     if max(abs(least), abs(most)) < ADAPT:
         return ""
-    return _changes(least, most, low, high, "shortens", "lengthens", "the steps to come")
+    return _changes(least, most, low, high, ("shortens", "lengthens"), "the steps to come")
 
 
-def _changes(least: float, most: float, low: AtSigma, high: AtSigma, less: str, more: str, what: str) -> str:
-    """`less` or `more` `what` by so much, at both noise levels where they differ."""
-    text = f"{less if most < 0 else more} {what} by {_percent(most)}"
+def _changes(least: float, most: float, low: AtSigma, high: AtSigma, verbs: tuple[str, str], what: str) -> str:
+    """How `what` changes, at both noise levels where they differ."""
+    text = _change(most, verbs, what)
     if abs(most - least) < APART:
         return text
-    other = "" if most * least >= 0 else f"{less if least < 0 else more} it by "
-    return f"{text} when sigma = {high.sigma:g} but {other}{_percent(least)} when sigma = {low.sigma:g}"
+    same = min(most, least) >= -1 and most * least >= 0
+    other = _percent(least) if same else _change(least, verbs, "it" if what == "the answer" else "them")
+    return f"{text} when sigma = {high.sigma:g} but {other} when sigma = {low.sigma:g}"
+
+
+def _change(change: float, verbs: tuple[str, str], what: str) -> str:
+    """A factor below 0, so a change below -1, turns it round."""
+    if change < -1:
+        return f"turns {what} round"
+    return f"{verbs[0] if change < 0 else verbs[1]} {what} by {_percent(change)}"
 
 
 def _percent(share: float) -> str:

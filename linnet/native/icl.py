@@ -111,7 +111,15 @@ class Adam:
         self.frozen, self.beta2, self.done = frozen, beta2, 0
 
     def train(
-        self, source: Fresh, p: Tensor, q: Tensor, rates: Tensor, *, threads: int = 1, temper: float = 0, clip: float = 0
+        self,
+        source: Fresh,
+        p: Tensor,
+        q: Tensor,
+        rates: Tensor,
+        *,
+        threads: int = 1,
+        temper: float = 0,
+        clip: float = 0,
     ) -> tuple[Tensor, int]:
         """A step for each learning rate, p and q changed in place -> losses [steps] (NaN: step skipped), left out."""
         curve, loss = torch.empty_like(rates), torch.zeros(2, dtype=torch.float64)

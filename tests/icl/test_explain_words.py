@@ -31,6 +31,15 @@ def test_a_plain_step() -> None:
     assert said(low={"moved": 0.01}, moved=0.021) == "Takes a step of 0.02."
 
 
+def test_steps_back() -> None:
+    assert said(step=-0.06) == "Takes a step of 0.02 when sigma = 0 but steps back by 0.06 when sigma = 5."
+    assert (
+        said(low={"step": -0.02}, step=0.03)
+        == "Steps back by 0.02 when sigma = 0 but takes one of 0.03 when sigma = 5."
+    )
+    assert said(low={"step": -0.02}, step=-0.02) == "Steps back by 0.02."
+
+
 def test_bowl() -> None:
     assert said(low={"condition_after": 2.3}) == "Rounds the bowl (condition 6 -> 2.3), and takes a step of 0.02."
     assert said(low={"condition_after": 9.0}).startswith("Stretches the bowl (condition 6 -> 9)")
@@ -41,6 +50,7 @@ def test_bowl() -> None:
 def test_momentum() -> None:
     assert said(momentum=-0.02, step=0.02) == "Takes a step of 0.02 (momentum takes back 50 % of it when sigma = 5)."
     assert said(momentum=0.01, step=0.02) == "Takes a step of 0.02 (momentum adds 100 % of it when sigma = 5)."
+    assert "(momentum turns it round when sigma = 5)" in said(momentum=-0.08, step=-0.02)
     assert "momentum" not in said(momentum=0.0009)
 
 
@@ -63,6 +73,8 @@ def test_later_steps() -> None:
     text = said(low={"adapt": 0.95}, adapt=0.7)
     assert text.endswith("and shortens the steps to come by 30 % when sigma = 5 but 5 % when sigma = 0.")
     assert "lengthens the steps to come by 10 %" in said(low={"adapt": 1.1}, adapt=1.1)
+    text = said(low={"adapt": 0.75}, adapt=-0.08)
+    assert text.endswith("turns the steps to come round when sigma = 5 but shortens them by 25 % when sigma = 0.")
     assert "to come" not in said(adapt=0.985)
     assert "to come" not in said(adapt=0.7, dead=("xx", "xy"))
 

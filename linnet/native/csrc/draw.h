@@ -3,10 +3,12 @@
 // [X z] with n rows of E = d + 1 independent normals has Gram matrix A Aᵀ with A lower trapezoidal, chi(n - k) on its
 // diagonal and normals below (Bartlett 1933): E² / 2 draws in place of n E. With y = X w + sigma z
 //     S = [[Sigma, alpha], [alphaᵀ, lambda]],  alpha = Sigma w + sigma b,  lambda = <w, alpha + sigma b> + sigma² c
-// where A Aᵀ = [[Sigma, b], [bᵀ, c]]. One lane is one sequence with a stream of its own, named by seed and index, so the
-// numbers depend neither on the instruction set's width nor on the threads.
+// where A Aᵀ = [[Sigma, b], [bᵀ, c]]. One lane is one sequence with a stream of its own, named by seed and index, so
+// the numbers depend neither on the instruction set's width nor on the threads.
 #pragma once
 #include "simd.h"
+
+#define ALWAYS inline __attribute__((always_inline))
 
 namespace {
 
@@ -61,9 +63,9 @@ struct Random {
     }
   }
 
-  static vu turn(vu x, int k) { return (x << k) | (x >> (32 - k)); }
+  static ALWAYS vu turn(vu x, int k) { return (x << k) | (x >> (32 - k)); }
 
-  vu bits() {
+  ALWAYS vu bits() {
     const vu out = turn(s[0] + s[3], 7) + s[0], t = s[1] << 9;
     s[2] ^= s[0], s[3] ^= s[1], s[1] ^= s[2], s[0] ^= s[3], s[2] ^= t;
     s[3] = turn(s[3], 11);
@@ -71,10 +73,10 @@ struct Random {
   }
 
   // In (0, 1): 2^24 values.
-  vf uniform() { return (__builtin_convertvector((vi)(bits() >> 8), vf) + 0.5f) * 5.9604645e-8f; }
+  ALWAYS vf uniform() { return (__builtin_convertvector((vi)(bits() >> 8), vf) + 0.5f) * 5.9604645e-8f; }
 
   // Two independent normals (Box and Muller): an angle within an eighth of a turn, then two bits for which eighth.
-  void normals(vf *a, vf *b) {
+  ALWAYS void normals(vf *a, vf *b) {
     const vf radius = sqrt_(log_(uniform()) * -2.0f);
     const vu word = bits();
     const vf angle = (__builtin_convertvector((vi)(word >> 8), vf) * 5.9604645e-8f - 0.49999997f) * 1.57079633f;
@@ -88,7 +90,7 @@ struct Random {
     *b = radius * (vf)(((vi)sine & ~swap) | ((vi)c & swap));
   }
 
-  void normals(vf *out, int64_t count) {
+  ALWAYS void normals(vf *out, int64_t count) {
     vf spare;
     int64_t i = 0;
     for (; i + 1 < count; i += 2) normals(out + i, out + i + 1);
@@ -96,7 +98,7 @@ struct Random {
   }
 
   // The root of a chi-square with k degrees of freedom: exponentials in pairs of degrees, eight to a logarithm.
-  vf chi(int64_t k) {
+  ALWAYS vf chi(int64_t k) {
     vf square = {};
     for (int64_t pairs = k / 2; pairs > 0; pairs -= 8) {
       vf product = uniform();
@@ -124,10 +126,11 @@ INLINE vf draw_sigma(Random &random, const double *values, int64_t count) {
   return out;
 }
 
-// s [E*E] of a fresh sequence in every lane with weights w [d], noise sigma and inputs `wide` times as large; a [E*E] is
-// scratch.
-NOINLINE void draw_sums(Random &random, vf *s, vf *a, const vf *w, vf sigma, int64_t n, int64_t E, float wide) {
+// s [E*E] of a fresh sequence in every lane with weights w [d], noise sigma and inputs `wide` times as large; scratch
+// a [E*E].
+NOINLINE void draw_sums(Random &stream, vf *s, vf *a, const vf *w, vf sigma, int64_t n, int64_t E, float wide) {
   const int64_t d = E - 1, rank = n < E ? n : E;
+  Random random = stream;  // in registers
   for (int64_t k = 0; k < rank; ++k) {
     a[k * E + k] = random.chi(n - k);
     random.normals(a + k * E + k + 1, E - 1 - k);  // column k of A, stored as a row
@@ -140,6 +143,7 @@ NOINLINE void draw_sums(Random &random, vf *s, vf *a, const vf *w, vf sigma, int
       for (int64_t k = 0; k <= top; ++k) sum += a[k * E + i] * a[k * E + j];
       s[i * E + j] = s[j * E + i] = sum;
     }
+  stream = random;
   vf lambda = s[d * E + d] * sigma * sigma;
   for (int64_t i = 0; i < d; ++i) {
     const vf noise = sigma * s[i * E + d];
@@ -149,54 +153,6 @@ NOINLINE void draw_sums(Random &random, vf *s, vf *a, const vf *w, vf sigma, int
     s[i * E + d] = s[d * E + i] = alpha;
   }
   s[d * E + d] = lambda;
-}
-
-// The ridge solution of every lane: x [d] = (Sigma + penalty I)^-1 alpha by L D Lᵀ in l [d*d]; returns ln det.
-NOINLINE vf ridge(vf *x, vf *l, const vf *s, vf penalty, int64_t E) {
-  const int64_t d = E - 1;
-  vf logdet = {};
-  for (int64_t j = 0; j < d; ++j) {
-    for (int64_t i = j; i < d; ++i) {
-      vf sum = s[i * E + j];
-      if (i == j) sum += penalty;
-      for (int64_t k = 0; k < j; ++k) sum -= l[k * d + i] * l[j * d + k];  // l[k*d+i] = L_ik D_k, l[j*d+k] = L_jk
-      l[j * d + i] = sum;  // above the diagonal: L D; on it: D
-    }
-    logdet += log_(l[j * d + j]);
-    const vf inverse = 1.0f / l[j * d + j];
-    for (int64_t i = j + 1; i < d; ++i) l[i * d + j] = l[j * d + i] * inverse;
-  }
-  for (int64_t i = 0; i < d; ++i) {
-    x[i] = s[i * E + d];
-    for (int64_t k = 0; k < i; ++k) x[i] -= l[i * d + k] * x[k];
-  }
-  for (int64_t i = d; i-- > 0;) {
-    x[i] = x[i] / l[i * d + i];
-    for (int64_t k = i + 1; k < d; ++k) x[i] -= l[k * d + i] * x[k];
-  }
-  return logdet;
-}
-
-// The posterior mean of w over a grid of sigma with log prior weights: sum_g p(g | data) ridge(g²). work [d + d*d].
-NOINLINE void posterior_mean(vf *out, vf *work, const vf *s, const double *grid, const double *log_weight,
-                             int64_t points, int64_t n, int64_t E) {
-  const int64_t d = E - 1;
-  vf best = splat(-1e30f), total = {};
-  for (int64_t i = 0; i < d; ++i) out[i] = vf{};
-  for (int64_t g = 0; g < points; ++g) {
-    const float square = (float)(grid[g] * grid[g]);
-    vf *x = work;
-    const vf logdet = ridge(x, work + d, s, splat(square), E);
-    vf rest = s[d * E + d];
-    for (int64_t i = 0; i < d; ++i) rest -= s[i * E + d] * x[i];
-    const vf log_p = (float)log_weight[g] - 0.5f * (logdet + (float)(n - d) * log_(splat(square)) + rest / square);
-    const vf top = log_p > best ? log_p : best;
-    const vf fade = exp_in_range<false>(max_(best - top, -87.0f)), weight = exp_in_range<false>(max_(log_p - top, -87.0f));
-    total = total * fade + weight;
-    for (int64_t i = 0; i < d; ++i) out[i] = out[i] * fade + weight * x[i];
-    best = top;
-  }
-  for (int64_t i = 0; i < d; ++i) out[i] = out[i] / total;
 }
 
 }  // namespace

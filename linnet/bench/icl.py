@@ -1,0 +1,212 @@
+"""A training step of an in-context regression transformer: native code beside eager torch, and per cent of sgemm.
+
+    step = draw `batch` sequences, forward, backward, Adam; the paper's: n = 20, d = 10, one query each, noise U5
+
+    native   linnet/native/icl.py: sums S drawn directly, Gram form, hand-derived backward, everything in one call
+    tokens   eager torch, as the paper writes it:  e <- e + (e Qᵀ Cᵀ) C Pᵀ, C the n examples       e [B,n+1,E]
+    gram     eager torch on sums:  H = I + P S Q,  S <- H S Hᵀ, the query row alone besides        S [B,E,E]
+
+Vladymyrov et al. 2024 (arXiv:2402.14180) train for 200,000 such steps. Every form's gradient is compared with float64
+autograd before it is timed; all take turns in one process with an sgemm in every round. E = d + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import unknown
+from .jobs import cores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..models import ICLTransformer
+    from ..tasks import Batch
+
+D, N, NOISE, RATE = 10, 20, "U5", 1e-4
+STEPS, PAPER_HOURS = 200_000, (4, 12)  # of one model in the paper; hours on an H100, the paper's words
+PRODUCTS = {"full": 10, "diag": 4}  # of E x E matrices in a layer that is not the last
+FORMS = ("native", "tokens", "gram")
+AT_ONCE = 10  # native steps in one call, as in training
+TOLERANCE = 1e-4  # of the largest number: float32 gradients of seven layers against float64
+FEWEST_ROUNDS = 3
+QUICK: dict[str, Any] = {"threads": (1,), "rounds": FEWEST_ROUNDS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ICLSettings:
+    """What to time."""
+
+    model: str = "full"
+    layers: int = 7
+    batch: int = 2048
+    threads: tuple[int, ...] = (1, 2) if cores() > 1 else (1,)
+    rounds: int = 7
+
+    def __post_init__(self) -> None:
+        if self.model not in PRODUCTS:
+            raise unknown("model", self.model, PRODUCTS)
+        if self.layers < 2:
+            raise ValueError(f"--layers is {self.layers}; accepted: 2 or more, the last one has no products to count")
+        if self.batch < 1:
+            raise ValueError(f"--batch is {self.batch}; accepted: 1 sequence or more")
+        if self.rounds < FEWEST_ROUNDS:
+            raise ValueError(f"--rounds is {self.rounds}; accepted: {FEWEST_ROUNDS} or more, or noise decides")
+        for count in self.threads:
+            if not 1 <= count <= cores():
+                raise ValueError(f"--threads has {count}; accepted: 1 to {cores()}, the cores of this machine")
+        if not self.threads:
+            raise ValueError("--threads has no value; give one or more, or leave the option out")
+
+
+def step_flops(model: str, layers: int, batch: int) -> float:
+    """2 E³ for each product of a layer that is not the last, symmetric results counted half; nothing else counts.
+
+    FULL: S Q, P X, H S and half of (H S) Hᵀ forward; dS' H, half of Hᵀ U, U S, Pᵀ dG, S Y, Y Qᵀ and dG Xᵀ backward.
+    DIAG: H S, half of (H S) Hᵀ; dS' H, half of Hᵀ U, U S. Drawing, the last layer and Adam are not in the count.
+    """
+    return 2.0 * (D + 1) ** 3 * PRODUCTS[model] * (layers - 1) * batch
+
+
+def by_tokens(p: Tensor, q: Tensor, batch: Batch) -> Tensor:
+    """Answers [B]; p, q [L,E,E]."""
+    import torch
+
+    labels = torch.cat([batch.y, torch.zeros_like(batch.y[:, :1])], dim=1)
+    e = torch.cat([torch.cat([batch.x, batch.query[:, None]], dim=1), labels[..., None]], dim=-1)
+    for p_l, q_l in zip(p, q, strict=True):
+        context = e[:, :-1]
+        e = e + (e @ q_l.mT @ context.mT) @ context @ p_l.mT
+    return -e[:, -1, -1]
+
+
+def by_sums(p: Tensor, q: Tensor, batch: Batch) -> Tensor:
+    """Answers [B]; p, q [L,E,E]."""
+    import torch
+
+    e = torch.cat([batch.query, torch.zeros_like(batch.query[:, :1])], dim=-1)
+    s = batch.gram.s
+    eye = torch.eye(s.shape[-1], dtype=s.dtype)
+    for p_l, q_l in zip(p, q, strict=True):
+        h = eye + p_l @ s @ q_l
+        e = (h @ e[..., None])[..., 0]
+        s = h @ s @ h.mT
+    return -e[:, -1]
+
+
+def start(settings: ICLSettings) -> ICLTransformer:
+    """The model at its beginning, float64."""
+    import torch
+
+    from ..models import ICLConfig, ICLTransformer
+
+    config = ICLConfig(settings.model, settings.layers, D, N)
+    return ICLTransformer(config, generator=torch.Generator().manual_seed(0))
+
+
+def eager_step(form: Callable[[Tensor, Tensor, Batch], Tensor], settings: ICLSettings) -> Callable[[], float]:
+    """One step of eager torch in float32, as one would write it."""
+    import torch
+
+    from ..tasks import Noise, Regression
+
+    model, generator = start(settings).float(), torch.Generator().manual_seed(1)
+    task, optimizer = Regression(Noise.parse(NOISE), D, N), torch.optim.Adam(model.parameters(), lr=RATE)
+
+    def step() -> float:
+        batch = task.sample(settings.batch, generator, torch.float32)
+        optimizer.zero_grad(set_to_none=True)
+        p, q = model.matrices()
+        loss = 0.5 * (form(p[:, 0], q[:, 0], batch) - batch.target).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def native_steps(settings: ICLSettings, threads: int) -> Callable[[], float]:
+    """AT_ONCE steps of native code -> the last one's loss."""
+    import torch
+
+    from ..native import icl
+    from ..tasks import Noise
+
+    model = start(settings)
+    p, q = model.p.detach().clone(), model.q.detach().clone()
+    sigma, rates = torch.tensor(Noise.parse(NOISE).values).double(), torch.full((AT_ONCE,), RATE).double()
+    adam = icl.Adam(p, q)
+
+    def steps() -> float:
+        first = adam.done * settings.batch
+        source = icl.Fresh(D, N, settings.batch, sigma, True, seed=1, first=first, target="query")
+        return float(adam.train(source, p, q, rates, threads=threads)[0][-1])
+
+    return steps
+
+
+def gradient_errors(settings: ICLSettings, count: int = 64) -> dict[str, float]:
+    """Each form's float32 gradient against float64 autograd, of the largest number; refused when they disagree.
+
+    The eager forms have the loss of the query; native code that of stored sequences, 1/2 |w - weights|².
+    """
+    import torch
+
+    from ..native import icl
+    from ..tasks import Batch, Noise, Regression
+
+    batch = Regression(Noise.parse(NOISE), D, N).sample(count, torch.Generator().manual_seed(2))
+    model, small = start(settings), Batch(*(x.float() for x in batch))
+    w = model.weights(batch.gram.s)
+    by_query = 0.5 * ((w * batch.query).sum(-1) - batch.target).square().sum()
+    want = torch.autograd.grad(by_query, (model.p, model.q), retain_graph=True)
+    errors = {}
+    for name, form in (("tokens", by_tokens), ("gram", by_sums)):
+        narrow = start(settings).float()
+        p, q = narrow.matrices()
+        loss = 0.5 * (form(p[:, 0], q[:, 0], small) - small.target).square().sum()
+        errors[name] = _off(torch.autograd.grad(loss, (narrow.p, narrow.q)), want)
+    stored = icl.pack(batch.gram.s, batch.weights, wide=False)
+    found = icl.gradient(stored, model.p.detach(), model.q.detach())
+    want = torch.autograd.grad(0.5 * (w - batch.weights).square().sum(), (model.p, model.q))
+    errors["native"] = _off((found.dp, found.dq), want)
+    for name, error in errors.items():
+        if not error <= TOLERANCE:
+            raise ValueError(f"the gradient of {name} is off by {error:.1e}; accepted: {TOLERANCE}: not timed")
+    return errors
+
+
+def _off(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> float:
+    return max(float((a.double() - b).abs().max() / b.abs().max()) for a, b in zip(got, want, strict=True))
+
+
+def race(settings: ICLSettings, threads: int) -> dict[str, Any]:
+    """One row: every form on so many threads."""
+    import torch
+
+    from ..native import icl, library
+    from . import timing
+
+    if not icl.available():
+        raise ValueError(f"there is no native code to time: {library.reason()}")
+    torch.set_num_threads(threads)
+    errors = gradient_errors(settings)
+    calls: dict[str, Callable[[], Any]] = {"sgemm": timing.sgemm(), "native": native_steps(settings, threads)}
+    calls |= {"tokens": eager_step(by_tokens, settings), "gram": eager_step(by_sums, settings)}
+    seconds = timing.interleave(calls, settings.rounds, warm=1)
+    seconds["native"] = [turn / AT_ONCE for turn in seconds["native"]]
+    times = {name: timing.summary(found) for name, found in seconds.items()}
+    rate, flops = (
+        timing.sgemm_rate(times["sgemm"]["min_s"]),
+        step_flops(settings.model, settings.layers, settings.batch),
+    )
+    forms: dict[str, dict[str, Any]] = {}
+    for name in FORMS:
+        one, native = times[name], times["native"]
+        forms[name] = {**one, "gradient_error": errors[name], "sgemm_percent": 100 * flops / one["min_s"] / rate}
+        forms[name] |= {"slower": one["min_s"] / native["min_s"], "slower_median": one["median_s"] / native["median_s"]}
+        forms[name] |= {"minutes": STEPS * one["min_s"] / 60, "minutes_median": STEPS * one["median_s"] / 60}
+    sgemm = {**times["sgemm"], "gflops": rate / 1e9}
+    return {"threads": threads, "flops": flops, "sgemm": sgemm, "forms": forms}

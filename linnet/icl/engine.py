@@ -1,0 +1,201 @@
+"""Where the numbers of training are made: in native code, or in torch where that is not built; the same either way.
+
+    Problem(noise, d, n)                what the sequences are
+    Pool                                sequences kept in memory, with what their best answers would be
+    answers, jacobian                   of a pool, for parameters p, q
+    Adam(...).run(...)                  steps of Adam on fresh sequences
+
+p, q float64: FULL [L,K,E,E], or [L,K,2] for diagonal matrices (x part, y part), GD++ with a frozen y part of q.
+
+Training aims at the posterior mean E[w | examples] in place of w (`target` "posterior"). It changes the loss by a
+constant, E|a - w|² = E|a - E[w|x,y]|² + E|E[w|x,y] - w|² for every answer a made from the examples, so the gradient
+is the same in expectation, and most of its noise is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..native import icl as native
+from ..tasks import Batch, Gram, Noise, Regression
+from . import baselines
+
+GRID = 16  # nodes of sigma in the posterior mean of fresh sequences
+Problem = Regression
+
+
+@dataclass(frozen=True)
+class Wild:
+    """Some blocks drawn wider than the problem says, so that the polynomial stays small where sequences are rare."""
+
+    every: int = 0  # blocks; 0 is none
+    x: float = 1.2  # inputs times this
+    w: float = 1.4  # weights times this
+    weight: float = 0.1  # and how much such a block counts
+
+
+class Pool:
+    """Sums s [N,E,E], targets [N,d] and how much each sequence counts [N]; packed for the kernel once."""
+
+    def __init__(self, s: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
+        self.s, self.target = s, target
+        self.weight = torch.ones(len(s), dtype=s.dtype) if weight is None else weight
+        self.packed = native.pack(s, target, wide=True) if native.available() else None
+
+    def __len__(self) -> int:
+        return len(self.s)
+
+
+@lru_cache(maxsize=8)
+def pool(problem: Problem, count: int, seed: int, wild: Wild | None = None) -> Pool:
+    """`count` sequences with their best answers: the posterior mean of w, or w itself where there is no noise."""
+    batch = problem.sample(count, torch.Generator().manual_seed(seed))
+    gram, w, weight = _widen(batch, wild, 1)
+    return Pool(gram.s, best_answer(gram, w, problem.noise), weight)
+
+
+def _widen(batch: Batch, wild: Wild | None, block: int) -> tuple[Gram, Tensor, Tensor]:
+    """Sums, w and what each sequence counts, every `wild.every`-th block of them drawn wider."""
+    if wild is None or not wild.every:
+        return batch.gram, batch.weights, torch.ones_like(batch.sigma)
+    wide = (torch.arange(len(batch.x)) // block % wild.every == 0).to(batch.x.dtype)
+    noise = batch.y - (batch.x @ batch.weights.unsqueeze(-1)).squeeze(-1)
+    x, w = batch.x * (1 + wide * (wild.x - 1))[:, None, None], batch.weights * (1 + wide * (wild.w - 1))[:, None]
+    y = (x @ w.unsqueeze(-1)).squeeze(-1) + noise
+    return Gram.of(x, y), w, 1 + wide * (wild.weight - 1)
+
+
+def best_answer(gram: Gram, weights: Tensor, noise: Noise) -> Tensor:
+    return weights if noise.largest == 0 else baselines.bayes(gram, noise)
+
+
+def answers(pool: Pool, p: Tensor, q: Tensor) -> Tensor:
+    """w [N,d]."""
+    if pool.packed is not None:
+        return native.answers(pool.packed, p, q)
+    return _forward(pool.s, *_matrices(p, q, pool.s.shape[-1]))
+
+
+def jacobian(pool: Pool, first: int, last: int, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """w [n,d] and dw/d(p, q) [n,d,parameters] of the sequences `first` to `last`; `first` at the start of a block."""
+    if pool.packed is None:
+        return _torch_jacobian(pool.s[first:last], p, q)
+    lanes = pool.packed.data.shape[-1]
+    assert first % lanes == 0
+    data = pool.packed.data[first // lanes : -(-last // lanes)]
+    w, entries = native.jacobian(replace(pool.packed, data=data, samples=last - first), p, q)
+    if p.dim() == 4:
+        return w, entries
+    omega = entries.view(*entries.shape[:2], len(p), 2, 2)
+    dp, dq = torch.einsum("ndlij,lkj->ndlki", omega, q), torch.einsum("ndlij,lki->ndlkj", omega, p)
+    return w, torch.cat([dp.flatten(2), dq.flatten(2)], dim=-1)
+
+
+class Adam:
+    """Adam on fresh sequences of a stream; `frozen` [parameters of p, then q] stay as they are."""
+
+    def __init__(self, problem: Problem, p: Tensor, q: Tensor, *, batch: int, seed: int, target: str = "posterior",
+                 frozen: Tensor | None = None, beta2: float = 0.98, threads: int = 1) -> None:  # fmt: skip
+        self.problem, self.p, self.q, self.batch, self.seed, self.threads = problem, p, q, batch, seed, threads
+        self.target = "weights" if target == "posterior" and problem.noise.largest == 0 else target
+        self.frozen, self.beta2, self.first = frozen, beta2, 0
+        self.native = native.Adam(p, q, frozen, beta2) if native.available() else None
+        self.torch: torch.optim.Adam | None = None
+
+    def run(self, rates: Tensor, *, wild: Wild | None = None, temper: float = 0.0, clip: float = 0.0) -> Tensor:
+        """A step for each learning rate; p and q change in place. Losses [steps], NaN where a step was skipped."""
+        wild = wild or Wild()
+        if self.native is None:
+            losses = self._run_torch(rates, wild, temper, clip)
+        else:
+            losses, _ = self.native.train(
+                self._fresh(wild), self.p, self.q, rates.contiguous(), threads=self.threads, temper=temper, clip=clip
+            )
+        self.first += len(rates) * self.batch
+        return losses
+
+    def _fresh(self, wild: Wild) -> native.Fresh:
+        noise, problem = self.problem.noise, self.problem
+        grid, weight = noise.grid(GRID)
+        return native.Fresh(
+            problem.d, problem.n, self.batch, torch.tensor(noise.values, dtype=torch.float64),
+            noise.kind == "uniform", self.seed, self.first, self.target, grid, weight.log(),
+            wild.every, wild.x, wild.w, wild.weight,
+        )  # fmt: skip
+
+    def _run_torch(self, rates: Tensor, wild: Wild, temper: float, clip: float) -> Tensor:
+        """The same in torch, with sequences of its own: for machines without the native library."""
+        leaves = [self.p.detach().requires_grad_(), self.q.detach().requires_grad_()]
+        if self.torch is None:
+            self.torch = torch.optim.Adam(leaves, betas=(0.9, self.beta2))
+        self.torch.param_groups[0]["params"] = leaves  # they share memory with p and q
+        losses = torch.full_like(rates, torch.nan)
+        for i, rate in enumerate(rates.tolist()):
+            loss = self._torch_loss(leaves, self.first + i * self.batch, wild, temper)
+            grads = torch.autograd.grad(loss, leaves)
+            norm = float(torch.stack([g.norm() for g in grads]).norm())
+            if not norm < 1e30:
+                continue
+            for leaf, grad, keep in zip(leaves, grads, self._keep(), strict=True):
+                leaf.grad = grad * keep * (clip / norm if 0 < clip < norm else 1.0)
+            self.torch.param_groups[0]["lr"] = rate
+            self.torch.step()
+            losses[i] = loss.detach()
+        return losses
+
+    def _keep(self) -> list[Tensor]:
+        if self.frozen is None:
+            return [torch.ones(()), torch.ones(())]
+        p, q = (1 - self.frozen.to(self.p.dtype)).view(2, *self.p.shape)
+        return [p, q]
+
+    def _torch_loss(self, leaves: list[Tensor], first: int, wild: Wild, temper: float) -> Tensor:
+        batch = self.problem.sample(self.batch, torch.Generator().manual_seed(self.seed * 1_000_003 + first))
+        gram, w, weight = _widen(batch, wild, 16)
+        found = _forward(gram.s, *_matrices(leaves[0], leaves[1], gram.s.shape[-1]))
+        if self.target == "query":
+            each = 0.5 * ((found - w) * batch.query).sum(-1) ** 2
+        else:
+            aim = best_answer(gram, w, self.problem.noise) if self.target == "posterior" else w
+            each = 0.5 * ((found - aim) ** 2).sum(-1)
+        if temper > 0:
+            each = torch.where(each > temper, temper * (1 + (each / temper).log()), each)
+        each = each * weight
+        return each[torch.isfinite(each)].sum() / self.batch
+
+
+def _matrices(p: Tensor, q: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    if p.dim() == 4:
+        return p, q
+    spread = [0] * (width - 1) + [1]
+    return torch.diag_embed(p[..., spread]), torch.diag_embed(q[..., spread])
+
+
+def _forward(s: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """w [N,d] from sums [N,E,E] and matrices [L,K,E,E]."""
+    eye = torch.eye(s.shape[-1], dtype=s.dtype)
+    maps = []
+    for p_l, q_l in zip(p, q, strict=True):
+        h = eye + (p_l @ s.unsqueeze(-3) @ q_l).sum(-3)
+        maps.append(h)
+        s = h @ s @ h.mT
+    v = eye[-1].expand(len(s), -1).unsqueeze(-2)
+    for h in reversed(maps):
+        v = v @ h
+    return -v[:, 0, :-1]
+
+
+def _torch_jacobian(s: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    p, q = p.detach().requires_grad_(), q.detach().requires_grad_()
+    # every sequence gets its own copy of the parameters, so one backward per coordinate serves all of them
+    copies = [x.unsqueeze(0).expand(len(s), *x.shape).contiguous().requires_grad_() for x in (p, q)]
+    w = torch.vmap(lambda one, a, b: _forward(one.unsqueeze(0), *_matrices(a, b, s.shape[-1]))[0])(s, *copies)
+    rows = []
+    for i in range(w.shape[-1]):
+        found = torch.autograd.grad(w[:, i].sum(), copies, retain_graph=True)
+        rows.append(torch.cat([x.flatten(1) for x in found], dim=-1))
+    return w.detach(), torch.stack(rows, dim=1)

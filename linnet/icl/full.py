@@ -1,0 +1,154 @@
+"""FULL, the fast recipe: every entry of P and Q from small multiples of the identity plus noise, by Adam.
+
+    start     P = -a I + noise, Q = a I + noise, the a that begins best; two draws, the better after a short run goes on
+    first     steps of Adam towards the posterior mean (engine.py), the gradient's norm limited
+    second    the learning rate falls; every fourth block of sequences is drawn wider, and losses are tempered, so that
+              the polynomial (degree 3^layers) does not explode on the one sequence in a hundred thousand
+
+Without noise the loss falls to 1e-12 and lives in rare sequences: there the start is the best GD++ of this depth plus
+noise on every entry, and Levenberg-Marquardt on all entries goes on where the 32 bits of Adam's sequences end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..models.icl import ICLTransformer
+from . import grow, recipes
+from .engine import Adam, Pool, Wild, pool
+from .newton import Found, each_loss, mean_loss
+
+BATCH, BETA2, CLIP = 2048, 0.98, 1.0
+RATE, WARM_UP = 3e-3, 50
+SCALES = (0.14, 0.1, 0.07, 0.05, 0.035)  # of the identity at n = 20
+SPREAD = 0.004  # of the noise on every entry
+DRAWS, TRIAL = 2, 300  # starts, and steps of each before the better goes on
+SLICES = 10  # of the second part: the temper follows the loss
+TEMPER = 30.0  # times the loss
+WIDER = Wild(every=4)
+REPAIRS = 3  # more rounds of the second kind, when a sequence in MANY still explodes
+EXPLODED = 2.0  # times the loss without the worst thousandth
+SPREADS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  # of the noise on a start, times the largest entry of a matrix
+BEARABLE = 1e-3  # a loss, times d
+EXACT_ROUNDS = 2
+
+
+def steps(layers: int) -> tuple[int, int]:
+    """Of the first and of the second part."""
+    return 1000 + 250 * layers, 600 + 150 * layers
+
+
+def train(cell: recipes.Cell, report: recipes.Report) -> recipes.Trained:
+    if cell.problem.noise.largest == 0 and cell.layers > 1:
+        return _without_noise(cell, report)
+    first, second = steps(cell.layers)
+    many = pool(cell.problem, grow.MANY, grow.MANY_SEED)
+    adam, _ = min((_trial(cell, draw) for draw in range(DRAWS)), key=lambda pair: pair[1])
+    rates = _rates(first + second)
+    losses = adam.run(rates[TRIAL:first], clip=CLIP)
+    report(first / (first + second))
+    loss = _temper(adam, rates[first:], _last(losses))
+    best = Found(adam.p.clone(), adam.q.clone(), mean_loss(many, adam.p, adam.q))
+    repairs = 0
+    while repairs < REPAIRS and _explodes(many, best):
+        repairs += 1
+        wild = replace(WIDER, every=2, x=WIDER.x + 0.1 * repairs, w=WIDER.w + 0.2 * repairs)
+        adam.run(_rates(400, RATE / 3), wild=wild, temper=TEMPER * loss, clip=CLIP)
+        new = Found(adam.p.clone(), adam.q.clone(), mean_loss(many, adam.p, adam.q))
+        best = new if new.loss < best.loss else best
+    info = {"steps": adam.first // BATCH, "repairs": repairs, "train_loss": best.loss}
+    return recipes.finish(cell, best.p, best.q, info)
+
+
+def _temper(adam: Adam, rates: Tensor, loss: float) -> float:
+    """Steps with wider blocks and tempered losses, from a loss like this one; the loss in the end."""
+    for part in rates.chunk(SLICES):
+        loss = min(loss, _last(adam.run(part, wild=WIDER, temper=TEMPER * loss, clip=CLIP)))
+    return loss
+
+
+def _trial(cell: recipes.Cell, draw: int) -> tuple[Adam, float]:
+    """A start after its first steps, and its loss."""
+    few = pool(cell.problem, grow.FEW, grow.FEW_SEED)
+    starts = [_start(cell, scale, draw) for scale in SCALES]
+    p, q = min(starts, key=lambda pair: mean_loss(few, pair[0], pair[1], limit=30.0))
+    adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream(f"train {draw}"), beta2=BETA2)
+    adam.threads = torch.get_num_threads()
+    losses = adam.run(_rates(sum(steps(cell.layers)))[:TRIAL], clip=CLIP)
+    loss = _last(losses)
+    return adam, loss if math.isfinite(loss) else math.inf
+
+
+def _start(cell: recipes.Cell, scale: float, draw: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(cell.stream(f"start {draw}"))
+    shape = cell.config.shapes[0]
+    one = torch.zeros(shape, dtype=torch.float64)
+    one[:, 0] = torch.eye(shape[-1], dtype=torch.float64) * (scale * math.sqrt(20 / cell.n))
+    noise = [SPREAD * torch.randn(shape, generator=generator, dtype=torch.float64) for _ in "pq"]
+    return noise[0] - one, noise[1] + one
+
+
+def _rates(count: int, rate: float = RATE) -> Tensor:
+    """Warm-up, `rate` for the first third, then half a cosine to zero."""
+    t = torch.arange(count, dtype=torch.float64)
+    share = ((t - count / 3) / (count - count / 3)).clamp(min=0)
+    return rate * ((t + 1) / WARM_UP).clamp(max=1) * 0.5 * (1 + torch.cos(math.pi * share))
+
+
+def _last(losses: Tensor) -> float:
+    return float(losses[-50:].nanmedian())
+
+
+def _explodes(many: Pool, one: Found) -> bool:
+    each = each_loss(many, one.p, one.q).sort().values
+    return not float(each.mean()) < EXPLODED * float(each[: -len(each) // 1000].mean())
+
+
+@lru_cache(maxsize=16)
+def _filter(cell: recipes.Cell) -> ICLTransformer:
+    """The best GD++ of the cell's problem and depth: where FULL begins when there is no noise."""
+    previous = _filter(replace(cell, layers=cell.layers - 1)) if cell.layers > 1 else None
+    return grow.train(cell, previous, lambda share: None).model
+
+
+def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Trained:
+    many = pool(cell.problem, grow.MANY, grow.MANY_SEED)
+    most = grow.LOST * cell.d
+    base = [matrix.detach() for matrix in _filter(replace(cell, kind="gd++", heads=1)).matrices()]
+    report(0.4)
+    spread, p, q = _disturbed(cell, base)
+    adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream("train 0"), beta2=BETA2)
+    adam.threads = torch.get_num_threads()
+    count = sum(steps(cell.layers))
+    if cell.layers == 2:  # whose loss is large and explodes little
+        adam.run(_rates(count, 0.1 * spread), temper=most, clip=CLIP)
+    else:
+        _temper(adam, _rates(count, 0.1 * spread), 1.0)
+    report(0.6)
+    one = Found(p, q, mean_loss(many, p, q, most))
+    if cell.layers > 4:  # beyond what 32 bits resolve
+        one = grow.polish(many, one, cell.stream("polish"), None, rounds=EXACT_ROUNDS)
+    info = {"start": "gd++", "spread": spread, "steps": count, "train_loss": one.loss}
+    return recipes.finish(cell, one.p, one.q, info)
+
+
+def _disturbed(cell: recipes.Cell, base: list[Tensor]) -> tuple[float, Tensor, Tensor]:
+    """The start with noise on every entry, as much as it bears without exploding; how much, P and Q."""
+    few = pool(cell.problem, grow.MORE, grow.MORE_SEED)
+    shape = cell.config.shapes[0]
+    for spread in SPREADS:
+        generator = torch.Generator().manual_seed(cell.stream("start 0"))
+        start = []
+        for matrix in base:
+            noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+            noise *= spread * matrix.abs().amax(dim=(-1, -2), keepdim=True)
+            noise[:, :1] += matrix
+            start.append(noise)
+        if mean_loss(few, start[0], start[1]) < BEARABLE * cell.d:
+            break
+    return spread, start[0], start[1]
