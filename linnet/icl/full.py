@@ -1,7 +1,7 @@
 """FULL, the fast recipe: every entry of P and Q from small multiples of the identity plus noise, by Adam.
 
-    start     P = -a I + noise, Q = a I + noise, the a that begins best; two draws, the better after a short run goes on
-    first     steps of Adam towards the posterior mean (engine.py), the gradient's norm limited
+    start     P = -a I + noise, Q = a I + noise, the a that begins best; several draws
+    first     steps of Adam towards the posterior mean (engine.py), the gradient's norm limited; the best draw goes on
     second    the learning rate falls; every fourth block of sequences is drawn wider, and losses are tempered, so that
               the polynomial (degree 3^layers) does not explode on the one sequence in a hundred thousand
 
@@ -25,9 +25,10 @@ from .newton import Found, each_loss, mean_loss
 
 BATCH, BETA2, CLIP = 2048, 0.98, 1.0
 RATE, WARM_UP = 3e-3, 50
+SHALLOW, SHALLOW_RATE = 2, 1e-2  # models of so few layers explode little: no wider blocks, larger steps
 SCALES = (0.14, 0.1, 0.07, 0.05, 0.035)  # of the identity at n = 20
-SPREAD = 0.004  # of the noise on every entry
-DRAWS, TRIAL = 2, 300  # starts, and steps of each before the better goes on
+SPREAD = 0.01  # of the noise on every entry
+DRAWS = 4  # starts: about half of them find the better of two kinds of minima
 SLICES = 10  # of the second part: the temper follows the loss
 TEMPER = 30.0  # times the loss
 WIDER = Wild(every=4)
@@ -46,13 +47,18 @@ def steps(layers: int) -> tuple[int, int]:
 def train(cell: recipes.Cell, report: recipes.Report) -> recipes.Trained:
     if cell.problem.noise.largest == 0 and cell.layers > 1:
         return _without_noise(cell, report)
-    first, second = steps(cell.layers)
+    first, _ = steps(cell.layers)
     many = pool(cell.problem, grow.MANY, grow.MANY_SEED)
-    adam, _ = min((_trial(cell, draw) for draw in range(DRAWS)), key=lambda pair: pair[1])
-    rates = _rates(first + second)
-    losses = adam.run(rates[TRIAL:first], clip=CLIP)
-    report(first / (first + second))
-    loss = _temper(adam, rates[first:], _last(losses))
+    rates = _schedule(cell)
+    tried = []
+    for draw in range(DRAWS):
+        tried.append(_first_part(cell, draw, rates[:first]))
+        report((draw + 1) / (DRAWS + 1))
+    loss, adam = min(tried, key=lambda pair: pair[0])
+    if cell.layers > SHALLOW:
+        loss = _temper(adam, rates[first:], loss)
+    else:
+        adam.run(rates[first:], temper=grow.LOST * cell.d, clip=CLIP)
     best = Found(adam.p.clone(), adam.q.clone(), mean_loss(many, adam.p, adam.q))
     repairs = 0
     while repairs < REPAIRS and _explodes(many, best):
@@ -72,16 +78,17 @@ def _temper(adam: Adam, rates: Tensor, loss: float) -> float:
     return loss
 
 
-def _trial(cell: recipes.Cell, draw: int) -> tuple[Adam, float]:
-    """A start after its first steps, and its loss."""
-    few = pool(cell.problem, grow.FEW, grow.FEW_SEED)
+def _first_part(cell: recipes.Cell, draw: int, rates: Tensor) -> tuple[float, Adam]:
+    """One draw after the first part, and its loss."""
+    few, more = (
+        pool(cell.problem, count, seed) for count, seed in ((grow.FEW, grow.FEW_SEED), (grow.MORE, grow.MORE_SEED))
+    )
     starts = [_start(cell, scale, draw) for scale in SCALES]
     p, q = min(starts, key=lambda pair: mean_loss(few, pair[0], pair[1], limit=30.0))
     adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream(f"train {draw}"), beta2=BETA2)
     adam.threads = torch.get_num_threads()
-    losses = adam.run(_rates(sum(steps(cell.layers)))[:TRIAL], clip=CLIP)
-    loss = _last(losses)
-    return adam, loss if math.isfinite(loss) else math.inf
+    adam.run(rates, clip=CLIP)
+    return mean_loss(more, p, q, grow.LOST * cell.d), adam
 
 
 def _start(cell: recipes.Cell, scale: float, draw: int) -> tuple[Tensor, Tensor]:
@@ -91,6 +98,10 @@ def _start(cell: recipes.Cell, scale: float, draw: int) -> tuple[Tensor, Tensor]
     one[:, 0] = torch.eye(shape[-1], dtype=torch.float64) * (scale * math.sqrt(20 / cell.n))
     noise = [SPREAD * torch.randn(shape, generator=generator, dtype=torch.float64) for _ in "pq"]
     return noise[0] - one, noise[1] + one
+
+
+def _schedule(cell: recipes.Cell) -> Tensor:
+    return _rates(sum(steps(cell.layers)), RATE if cell.layers > SHALLOW else SHALLOW_RATE)
 
 
 def _rates(count: int, rate: float = RATE) -> Tensor:
@@ -125,7 +136,7 @@ def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Traine
     adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream("train 0"), beta2=BETA2)
     adam.threads = torch.get_num_threads()
     count = sum(steps(cell.layers))
-    if cell.layers == 2:  # whose loss is large and explodes little
+    if cell.layers <= SHALLOW:
         adam.run(_rates(count, 0.1 * spread), temper=most, clip=CLIP)
     else:
         _temper(adam, _rates(count, 0.1 * spread), 1.0)
