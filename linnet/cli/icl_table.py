@@ -67,6 +67,7 @@ def run_table(
     show: Path | None = None,
     details: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """The options of `linnet icl table`.
 
@@ -96,6 +97,8 @@ def run_table(
         A second table: median, trimmed mean, share that diverged, both estimators, seconds.
     json
         One JSON document on standard output, and nothing else there.
+    markdown
+        The table for a page, in place of the one for the terminal.
     """
     asked: dict[str, Any] = {"seeds": seeds, "recipe": recipe, "sequences": sequences}
     asked |= {"kinds": models and tuple(models), "noise": noise and tuple(noise)}
@@ -114,6 +117,8 @@ def run_table(
     document = read(where)
     if json:
         print(json_format.dumps(document, indent=1))
+    elif markdown:
+        print(icl_table_show.markdown(document), end="")
     else:
         icl_table_show.show(document, Console(width=None if sys.stdout.isatty() else 150), details=details)
     if failed or interrupted:

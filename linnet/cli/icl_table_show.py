@@ -52,10 +52,7 @@ def show(document: Entry, console: Console, *, details: bool) -> None:
 
 def main_table(entries: list[Entry]) -> Table:
     """Layers x model downwards, noise to the right, baselines at the bottom."""
-    noises = in_order(entry["noise"] for entry in entries)
-    groups: dict[tuple[Any, str], dict[str, Entry]] = {}
-    for entry in entries:
-        groups.setdefault((entry.get("layers"), entry["model"]), {})[entry["noise"]] = entry
+    noises, groups = arranged(entries)
     table = new_table("layers", "model", "", *noises)
     for (layers, model), by_noise in groups.items():
         row = [by_noise.get(noise) for noise in noises]
@@ -63,6 +60,24 @@ def main_table(entries: list[Entry]) -> Table:
         table.add_row("", "", "±", *(error(entry) if entry else "" for entry in row), style="dim")
         table.add_row("", "", "paper", *(printed(entry["paper"]) if entry else "" for entry in row), style="dim")
     return table
+
+
+def arranged(entries: list[Entry]) -> tuple[list[str], dict[tuple[Any, str], dict[str, Entry]]]:
+    """The noises in order, and (layers, model) -> noise -> entry."""
+    groups: dict[tuple[Any, str], dict[str, Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.get("layers"), entry["model"]), {})[entry["noise"]] = entry
+    return in_order(entry["noise"] for entry in entries), groups
+
+
+def markdown(document: Entry) -> str:
+    """The main table for a page: ours with its mark, and the paper's in brackets."""
+    noises, groups = arranged([*document["cells"], *document["baselines"]])
+    lines = ["| L | model | " + " | ".join(noises) + " |", "|---" * (2 + len(noises)) + "|"]
+    for (layers, model), by_noise in groups.items():
+        cells = [f"{ours(entry)} ({printed(entry['paper'])})" if (entry := by_noise.get(n)) else "" for n in noises]
+        lines.append(f"| {'-' if layers is None else layers} | {model} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def detail_table(entries: list[Entry]) -> Table:

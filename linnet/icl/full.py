@@ -35,8 +35,8 @@ WIDER = Wild(every=4)
 REPAIRS = 3  # more rounds of the second kind, when a sequence in MANY still explodes
 EXPLODED = 2.0  # times the loss without the worst thousandth
 SPREADS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  # of the noise on a start, times the largest entry of a matrix
-BEARABLE = 1e-3  # a loss, times d
-EXACT_ROUNDS = 2
+BEARABLE = 1e-3  # a loss, times d; or twice that of the start without noise
+EXACT_FROM, EXACT_ROUNDS, CHECK_SEED = 6, 2, 19  # layers from which 32 bits are too few
 
 
 def steps(layers: int) -> tuple[int, int]:
@@ -130,7 +130,7 @@ def _filter(cell: recipes.Cell) -> ICLTransformer:
 def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Trained:
     many = pool(cell.problem, grow.MANY, grow.MANY_SEED)
     most = grow.LOST * cell.d
-    base = [matrix.detach() for matrix in _filter(replace(cell, kind="gd++", heads=1)).matrices()]
+    base = [matrix.detach().contiguous() for matrix in _filter(replace(cell, kind="gd++", heads=1)).matrices()]
     report(0.4)
     spread, p, q = _disturbed(cell, base)
     adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream("train 0"), beta2=BETA2)
@@ -142,16 +142,24 @@ def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Traine
         _temper(adam, _rates(count, 0.1 * spread), 1.0)
     report(0.6)
     one = Found(p, q, mean_loss(many, p, q, most))
-    if cell.layers > 4:  # beyond what 32 bits resolve
-        one = grow.polish(many, one, cell.stream("polish"), None, rounds=EXACT_ROUNDS)
+    if cell.layers >= EXACT_FROM:
+        one = _exactly(cell, many, one)
     info = {"start": "gd++", "spread": spread, "steps": count, "train_loss": one.loss}
     return recipes.finish(cell, one.p, one.q, info)
+
+
+def _exactly(cell: recipes.Cell, many: Pool, one: Found) -> Found:
+    """Levenberg-Marquardt on all entries, kept if it helps on sequences it has not seen."""
+    other = pool(cell.problem, grow.MANY, CHECK_SEED)
+    found = grow.polish(many, one, cell.stream("polish"), None, rounds=EXACT_ROUNDS)
+    return found if mean_loss(other, found.p, found.q) < mean_loss(other, one.p, one.q) else one
 
 
 def _disturbed(cell: recipes.Cell, base: list[Tensor]) -> tuple[float, Tensor, Tensor]:
     """The start with noise on every entry, as much as it bears without exploding; how much, P and Q."""
     few = pool(cell.problem, grow.MORE, grow.MORE_SEED)
     shape = cell.config.shapes[0]
+    bearable = max(BEARABLE * cell.d, 2 * mean_loss(few, base[0], base[1]))
     for spread in SPREADS:
         generator = torch.Generator().manual_seed(cell.stream("start 0"))
         start = []
@@ -160,6 +168,6 @@ def _disturbed(cell: recipes.Cell, base: list[Tensor]) -> tuple[float, Tensor, T
             noise *= spread * matrix.abs().amax(dim=(-1, -2), keepdim=True)
             noise[:, :1] += matrix
             start.append(noise)
-        if mean_loss(few, start[0], start[1]) < BEARABLE * cell.d:
+        if mean_loss(few, start[0], start[1]) < bearable:
             break
     return spread, start[0], start[1]
