@@ -99,8 +99,8 @@ class Adam:
     """Adam on fresh sequences of a stream; `frozen` [parameters of p, then q] stay as they are."""
 
     def __init__(self, problem: Problem, p: Tensor, q: Tensor, *, batch: int, seed: int, target: str = "posterior",
-                 frozen: Tensor | None = None, beta2: float = 0.98, threads: int = 1) -> None:  # fmt: skip
-        self.problem, self.p, self.q, self.batch, self.seed, self.threads = problem, p, q, batch, seed, threads
+                 frozen: Tensor | None = None, beta2: float = 0.98) -> None:  # fmt: skip
+        self.problem, self.p, self.q, self.batch, self.seed = problem, p, q, batch, seed
         self.target = "weights" if target == "posterior" and problem.noise.largest == 0 else target
         self.frozen, self.beta2, self.first = frozen, beta2, 0
         self.native = native.Adam(p, q, frozen, beta2) if native.available() else None
@@ -112,8 +112,9 @@ class Adam:
         if self.native is None:
             losses = self._run_torch(rates, wild, temper, clip)
         else:
+            fresh, threads = self._fresh(wild), torch.get_num_threads()
             losses, _ = self.native.train(
-                self._fresh(wild), self.p, self.q, rates.contiguous(), threads=self.threads, temper=temper, clip=clip
+                fresh, self.p, self.q, rates.contiguous(), threads=threads, temper=temper, clip=clip
             )
         self.first += len(rates) * self.batch
         return losses

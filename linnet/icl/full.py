@@ -86,7 +86,6 @@ def _first_part(cell: recipes.Cell, draw: int, rates: Tensor) -> tuple[float, Ad
     starts = [_start(cell, scale, draw) for scale in SCALES]
     p, q = min(starts, key=lambda pair: mean_loss(few, pair[0], pair[1], limit=30.0))
     adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream(f"train {draw}"), beta2=BETA2)
-    adam.threads = torch.get_num_threads()
     adam.run(rates, clip=CLIP)
     return mean_loss(more, p, q, grow.LOST * cell.d), adam
 
@@ -134,7 +133,6 @@ def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Traine
     report(0.4)
     spread, p, q = _disturbed(cell, base)
     adam = Adam(cell.problem, p, q, batch=BATCH, seed=cell.stream("train 0"), beta2=BETA2)
-    adam.threads = torch.get_num_threads()
     count = sum(steps(cell.layers))
     if cell.layers <= SHALLOW:
         adam.run(_rates(count, 0.1 * spread), temper=most, clip=CLIP)
