@@ -7,6 +7,7 @@ to two steps. A block that cannot run here is preceded by `<!-- not run: reason 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -152,3 +153,16 @@ def test_blocks_are_found_and_skipped() -> None:
     )
     assert blocks(text, "python") == ["a = 1\n"]
     assert commands(text) == ["linnet doctor"]
+
+
+def test_the_science_page_shows_the_committed_table() -> None:
+    """Between its markers stands what `linnet icl table --markdown` makes of docs/science/icl-table.json."""
+    from linnet.cli.icl_table_show import markdown
+
+    folder = ROOT / "docs" / "science"
+    document = json.loads((folder / "icl-table.json").read_text(encoding="utf-8"))
+    page = (folder / "in-context-learning.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
+    assert shown.strip() == markdown(document).strip()
+    assert len(document["cells"]) == 210
+    assert document["minutes"] > 0

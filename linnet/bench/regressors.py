@@ -46,6 +46,8 @@ class RegressorSettings:
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"{name} is {value}; accepted: {least} or more")
+        if self.stream_rows is not None and self.stream_rows <= START:
+            raise ValueError(f"--rows is {self.stream_rows}; accepted: more than {START}, the rows of the start")
 
 
 def r2(y: Array, predicted: Array) -> float:

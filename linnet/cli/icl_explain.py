@@ -7,6 +7,7 @@ icl_explain_show.py. `--example` walks through a model small enough for pencil a
 from __future__ import annotations
 
 import json as json_format
+import os
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -115,10 +116,8 @@ def _check_out(out: Path | None) -> None:
         return
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out is {out}; accepted: a name that ends in .html")
-    if out.is_dir() or not out.parent.is_dir():
-        raise ValueError(
-            f"--out is {out}, which is a folder or in none; accepted: a file name in a folder that is there"
-        )
+    if out.is_dir() or not (out.parent.is_dir() and os.access(out.parent, os.W_OK)):
+        raise ValueError(f"--out is {out}; accepted: a file name in a folder that is there and can be written")
     if find_spec("matplotlib") is None:
         raise ValueError(f"--out {out} needs matplotlib, which is not here; pip install 'linnet[report]' brings it")
 

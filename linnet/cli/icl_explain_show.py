@@ -118,7 +118,7 @@ def show_example(found: Document, console: Console) -> None:
 
 def example_lines(found: Document, layer: Document, before: Document, after: Document) -> list[str]:
     """The layer's numbers put into the formulas, one line for each result."""
-    maps = (("A", "xx", "Sigma"), ("b", "xy", "alpha"), ("c", "yx", "alpha"), ("d", "yy", "lambda"))
+    maps = (("A", "xx", "Sigma"), ("b", "xy", "alpha"), ("c", "yx", "alpha"), ("e", "yy", "lambda"))
     lines = []
     for name, which, total in maps:
         factors = f"{layer['omega'][which]:g} * {before['sums'][total]:.6g}"
@@ -129,8 +129,8 @@ def example_lines(found: Document, layer: Document, before: Document, after: Doc
     recursion = (
         ("m", "(1 + A) M - b w", f"{_in(1 + upper)} * {_in(m)} - {_in(b)} * {_in(w)}"),
         ("u", "(1 + A) u + a b", f"{_in(1 + upper)} * {_in(u)} + {_in(a)} * {_in(b)}"),
-        ("a", "(1 + d) a + c u", f"{_in(1 + lower)} * {_in(a)} + {_in(c)} * {_in(u)}"),
-        ("w", "(1 + d) w - M c", f"{_in(1 + lower)} * {_in(w)} - {_in(m)} * {_in(c)}"),
+        ("a", "(1 + e) a + c u", f"{_in(1 + lower)} * {_in(a)} + {_in(c)} * {_in(u)}"),
+        ("w", "(1 + e) w - M c", f"{_in(1 + lower)} * {_in(w)} - {_in(m)} * {_in(c)}"),
     )
     lines += [f"{LETTERS[name]}' = {rule} = {put_in} = {new[name]:.6g}" for name, rule, put_in in recursion]
     x, y = found["x"][0], found["y"][0]

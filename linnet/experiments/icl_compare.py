@@ -66,6 +66,15 @@ def compare(metrics: dict[str, Any], printed: float | None) -> tuple[float | Non
     return z, "unclear" if z > 0 and error > SURE * printed else "equal"
 
 
+def beside(kind: str, layers: int, noise: str, metrics: dict[str, Any]) -> dict[str, Any]:
+    """What the paper prints for a model, how ours compares, and why its value cannot be had, if that is so."""
+    printed = paper.TABLE1.get((kind, layers, noise))
+    z, mark = compare(metrics, printed)
+    reason = paper.impossible(kind, layers, Noise.parse(noise))
+    mark = "impossible" if reason and mark in ("worse", "unclear") else mark
+    return {"paper": printed, "z": z, "mark": mark, "reason": reason}
+
+
 def half_unit(printed: float) -> float:
     """Half a unit of the last digit: three decimals, or three digits of a number below 0.001."""
     return 0.5e-3 if printed == 0 or printed >= 1e-3 else 0.5 * 10.0 ** (floor(log10(printed)) - 2)
@@ -84,11 +93,7 @@ def _cell(seeds: list[Row]) -> dict[str, Any]:
     best = min(seeds, key=_ours)
     config = best["config"]
     kind, layers, noise = config["kind"], config["layers"], config["noise"]
-    printed = paper.TABLE1.get((kind, layers, noise))
-    z, mark = compare(best["metrics"], printed)
-    reason = paper.impossible(kind, layers, Noise.parse(noise))
-    mark = "impossible" if reason and mark in ("worse", "unclear") else mark
-    found = {"model": kind, "layers": layers, "noise": noise, "paper": printed, "z": z, "mark": mark, "reason": reason}
+    found = {"model": kind, "layers": layers, "noise": noise, **beside(kind, layers, noise, best["metrics"])}
     each = [{"seed": row["seed"], "seconds": row["seconds"], **row["metrics"]} for row in seeds]
     return found | {"seed": best["seed"], **best["metrics"], "seconds": best["seconds"], "seeds": each}
 

@@ -4,9 +4,9 @@
     OUT/models/        <kind>-<noise>-L<layers>-s<seed>.safetensors, saved before its row is appended
 
 Vladymyrov et al. 2024 (arXiv:2402.14180): FULL, DIAG and GD++ at 1 to 7 layers on 10 distributions of noise. The fast
-recipe grows a model from the one a layer shallower, so a chain is one kind, one noise and one seed; with the paper's
-recipe every model is a chain by itself. A chain that was killed begins again at its first model without a row, from the
-saved model before it, and finds the same rows.
+recipe grows DIAG and GD++ from the model a layer shallower, so a chain is one kind, one noise and one seed; with the
+paper's recipe every model is a chain by itself. A chain that was killed begins again at its first model without a row,
+from the saved model before it, and finds the same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..icl.recipes import Cell, Trained, train_cell
 from ..models.icl import ICLTransformer
 from ..tasks import Gram, Noise, Regression
 from .clock import Clock
-from .icl_units import EXPERIMENT, Chain, Plan, Rules, Unit, make_units
+from .icl_units import EXPERIMENT, GROWN, Chain, Plan, Rules, Unit, make_units
 from .results import Row, Store, make_row
 from .runner import Failure, check_workers, run_all
 
@@ -112,8 +112,9 @@ def _chain_rows(chain: Chain, train: Train) -> Iterator[Row]:
 
 
 def grow(cell: Cell, report: Callable[[float], None] | None = None) -> Trained:
-    """One model; with the fast recipe from one layer up. `report` hears the share that is done."""
-    cells = [cell] if cell.recipe == "paper" else [replace(cell, layers=k) for k in range(1, cell.layers + 1)]
+    """One model; with the fast recipe DIAG and GD++ from one layer up. `report` hears the share that is done."""
+    grown = cell.recipe == "fast" and cell.kind in GROWN
+    cells = [replace(cell, layers=k) for k in range(1, cell.layers + 1)] if grown else [cell]
     total, done, previous = sum(one.layers for one in cells), 0, None
     for one in cells:
         share = report and partial(_share, report, done / total, one.layers / total)

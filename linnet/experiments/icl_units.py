@@ -2,8 +2,8 @@
 
     Chain   models of one kind, one noise and one seed, from shallow to deep      Rules   the baselines of one noise
 
-The fast recipe grows a model from the one a layer shallower, so its chains begin at one layer whatever is asked for.
-With the paper's recipe every model is a chain by itself.
+The fast recipe grows DIAG and GD++ from the model a layer shallower, so their chains begin at one layer whatever is
+asked for; FULL is trained at the depths asked for. With the paper's recipe every model is a chain by itself.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import unknown
-from ..icl.recipes import Cell
+from ..icl.recipes import RECIPES, Cell
 from ..models.icl import KINDS
 from ..tasks import PAPER_NOISE, Noise, Regression
 from .results import Store
 
 EXPERIMENT = "icl-table"
-RECIPES = ("fast", "paper")
 MAX_LAYERS = 8  # the paper's table ends at 7, one of its figures at 8
+MAX_SEEDS = 1000  # a Cell takes 0 to 999
+GROWN = ("diag", "gd++")  # by the fast recipe, from the model a layer shallower
 BASELINES = ("ols", "const_rr", "ada_rr", "tuned_rr", "gd_ada_rr", "bayes")
 COST = {"full": 8.0, "diag": 1.0, "gd++": 1.0}  # of a layer, roughly, for estimates of the time that is left
 
@@ -52,6 +53,8 @@ class Plan:
         for name, value, least in (("seeds", self.seeds, 1), ("sequences", self.sequences, 2)):
             if value < least:
                 raise ValueError(f"{name} is {value}; accepted: {least} or more")
+        if self.seeds > MAX_SEEDS:
+            raise ValueError(f"seeds is {self.seeds}; accepted: 1 to {MAX_SEEDS}")
         if not (self.kinds and self.layers and self.noise):
             raise ValueError("nothing is asked for; accepted: one model, one number of layers and one noise, or more")
 
@@ -114,7 +117,7 @@ def make_units(plan: Plan, out: Path, store: Store) -> list[Unit]:
     for kind in sorted(plan.kinds, key=lambda kind: -COST[kind]):
         for noise in plan.noise:
             for seed in range(plan.seeds):
-                for depths in _chains(plan):
+                for depths in _chains(plan, kind):
                     chain = Chain(kind, noise, seed, plan.recipe, plan.sequences, str(out), depths)
                     done = tuple(layers for layers in depths if store.has(chain.config(layers)))
                     found.append(replace(chain, done=done))
@@ -124,11 +127,13 @@ def make_units(plan: Plan, out: Path, store: Store) -> list[Unit]:
     return [unit for unit in found if unit.missing()]
 
 
-def _chains(plan: Plan) -> list[tuple[int, ...]]:
-    """Depths that are trained one from another."""
+def _chains(plan: Plan, kind: str) -> list[tuple[int, ...]]:
+    """Depths that are trained one after another, those of DIAG and GD++ one from another."""
     if plan.recipe == "paper":
         return [(layers,) for layers in sorted(set(plan.layers), reverse=True)]
-    return [tuple(range(1, max(plan.layers) + 1))]
+    if kind in GROWN:
+        return [tuple(range(1, max(plan.layers) + 1))]
+    return [tuple(sorted(set(plan.layers)))]
 
 
 def cost(config: Mapping[str, Any]) -> float:

@@ -2,8 +2,8 @@
 
 Vladymyrov et al. 2024, "Linear Transformers are Versatile In-Context Learners" (arXiv:2402.14180). The problem is
 linnet.tasks.Regression, the models are linnet.models.ICLTransformer. InContextRegressor is the way in for data of your
-own; the modules baselines, evaluate, recursion and verify are for studying it. The names below load on first use: only
-InContextRegressor needs scikit-learn.
+own; the modules baselines, evaluate, recipes, recursion, verify and explain are for studying it. The names below load
+on first use: only InContextRegressor needs scikit-learn.
 """
 
 from __future__ import annotations

@@ -85,7 +85,10 @@ class InContextRegressor(RegressorMixin, BaseEstimator):
         return self._learn(X, y, fresh=not hasattr(self, "memory_"))
 
     def forget(self, X: Any, y: Any) -> InContextRegressor:
-        """Take rows out that were learned before: the oldest of a sliding window, one user's data."""
+        """Take rows out that were learned before: the oldest of a sliding window, one user's data.
+
+        They must still count in full: rows from before a `decay` have faded and cannot be told apart.
+        """
         check_is_fitted(self)
         if self.forget_factor != 1:
             raise ValueError(

@@ -1,6 +1,6 @@
 """What each omega is worth: it is taken out of every layer, without a refit and with one.
 
-    G = sum_k P_k S Q_k = [[A, b], [cᵀ, d]]      without xx: A = 0    xy: b = 0    yx: c = 0    yy: d = 0, in all layers
+    G = sum_k P_k S Q_k = [[A, b], [cᵀ, e]]      without xx: A = 0    xy: b = 0    yx: c = 0    yy: e = 0, in all layers
 
 For DIAG that is the same as setting the omega itself to 0; for FULL it takes out the whole block, and the blocks left
 can take over much of what it did. The other weights were trained with the block in place, so the loss without a refit

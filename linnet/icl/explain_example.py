@@ -47,7 +47,7 @@ def worked_example() -> dict[str, Any]:
         for i in range(len(tokens))
     ]
     layers = [
-        {"omega": dict(zip(("xx", "xy", "yx", "yy"), omega, strict=True)), "map": dict(zip("Abcd", g, strict=True))}
+        {"omega": dict(zip(("xx", "xy", "yx", "yy"), omega, strict=True)), "map": dict(zip("Abce", g, strict=True))}
         for omega, g in zip(OMEGA, maps.flatten(1).tolist(), strict=True)
     ]
     least = float(gram.alpha / gram.sigma[..., 0])

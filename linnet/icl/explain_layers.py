@@ -1,14 +1,14 @@
 """Each layer of an in-context transformer read as one step of an optimiser, in numbers taken from sampled sequences.
 
-With G = [[A, b], [cᵀ, d]] the map of a layer and (M, u, a, w) the trace before it (linnet/icl/recursion.py),
+With G = [[A, b], [cᵀ, e]] the map of a layer and (M, u, a, w) the trace before it (linnet/icl/recursion.py),
 
-    w' = (1 + d) w - Mᵀc        g = a alpha - Sigma w, half the steepest way down for sum (a y - <w, x>)²
+    w' = (1 + e) w - Mᵀc        g = a alpha - Sigma w, half the steepest way down for sum (a y - <w, x>)²
 
     condition   of Sigma of the layer's tokens, before and after it: x' = (I + A) x rounds the bowl
     spectrum    smallest, middle, largest eigenvalue of I + A (its symmetric part where A has another)
     step        <-Mᵀc, g> / <g, g>: how far along g the answer moves; gradient descent on n = 20, d = 10 takes 0.03
     momentum    the part of step that u brings, -a rho omega_yx Mᵀu (Lemma 4.4), rho the squares OLS leaves over
-    rescale     1 + d = 1 + omega_yy lambda         adapt   1 + omega_xy lambda, a factor on the steps to come
+    rescale     1 + e = 1 + omega_yy lambda         adapt   1 + omega_xy lambda, a factor on the steps to come
 
 Vladymyrov et al. 2024 (arXiv:2402.14180), sections 4 and 5. L layers, B sequences, E = d + 1. The omegas of a layer are
 measured: the numbers for which omega * S is nearest to G, block by block. For DIAG and GD++ they are the model's own.

@@ -14,20 +14,17 @@ Vladymyrov et al. 2024 (arXiv:2402.14180), figures 2, 5 and 7. L layers, B seque
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from ..models import ICLTransformer
-from ..tasks import Gram, Noise, Regression
+from ..tasks import Noise, Regression
 from .baselines import Spectrum, ada_rr, bayes, const_rr, spectrum, tune, tuned_rr
-from .evaluate import Score, oracle, score
+from .evaluate import Predict, Score, oracle, score
 
 TUNING = 10_000  # sequences that TunedRR is tuned on
 STEP_SIZES = 60  # tried for gd and newton
 FLAT = 1e-12  # of the largest eigenvalue: smaller ones count as 0
-Predict = Callable[[Gram], Tensor]
 
 
 def sigma_grid(noise: Noise) -> list[float]:

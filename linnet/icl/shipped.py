@@ -1,10 +1,9 @@
-"""The pretrained models of the package: a few hundred bytes each, trained with `linnet icl train`.
+"""The pretrained models of the package: half a kilobyte and eight, trained with `linnet icl train`.
 
     model = pretrained("diag")       4 numbers per layer
     model = pretrained("full")       two 11 x 11 matrices per layer
 
-Both at d = 10 features and n = 20 examples; model.config.made says with what noise and recipe, and what they lose to
-the ridge that knows the noise.
+Both at d = 10 features and n = 20 examples; model.config.made says with what noise, recipe and seed.
 """
 
 from __future__ import annotations

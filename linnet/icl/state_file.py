@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ..atomic import replacing
-from ..errors import StateError
+from ..errors import StateError, unknown
 from .moments import Moments
+from .shipped import NAMES
 
 FORMAT, VERSION = "linnet-icl-state", "1"
 
@@ -27,7 +28,10 @@ def save_moments(path: str | os.PathLike[str], moments: Moments, settings: dict[
     header = {"format": FORMAT, "version": VERSION, "settings": json.dumps(settings, sort_keys=True)}
     tensors = {name: np.array(value, dtype=np.float64, order="C") for name, value in moments._asdict().items()}
     with replacing(Path(path)) as new:
-        save_file(tensors, new, metadata=header)
+        try:
+            save_file(tensors, new, metadata=header)
+        except SafetensorError as error:
+            raise OSError(f"{path} cannot be written ({error}); name another place") from None
         new.chmod(0o644)
 
 
@@ -58,6 +62,11 @@ def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]
 def _settings(path: str | os.PathLike[str], header: dict[str, str]) -> dict[str, Any]:
     try:
         settings = json.loads(header["settings"])
-        return {"model": settings["model"], "forget_factor": float(settings["forget_factor"])}
+        model, factor = settings["model"], float(settings["forget_factor"])
+        if model is not None and model not in NAMES:
+            raise unknown("pretrained model", model, NAMES)
+        if not 0 < factor <= 1:
+            raise ValueError(f"forget_factor {factor}")
+        return {"model": model, "forget_factor": factor}
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"{path} has damaged settings ({error}); copy it again") from None

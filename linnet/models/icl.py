@@ -49,6 +49,8 @@ class ICLConfig:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} is {value!r}; accepted: an integer of 1 or more")
+        if not isinstance(self.made, dict):
+            raise ValueError(f"made is {self.made!r}; accepted: names and values, such as {{'noise': 'U5'}}")
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -172,7 +174,10 @@ class ICLTransformer(nn.Module):
         header = {"format": FORMAT, "version": VERSION, "config": json.dumps(asdict(self.config), sort_keys=True)}
         tensors = {"p": self.p.detach().contiguous(), "q": self.q.detach().contiguous()}
         with replacing(Path(path)) as new:
-            save_file(tensors, new, metadata=header)
+            try:
+                save_file(tensors, new, metadata=header)
+            except SafetensorError as error:
+                raise OSError(f"{path} cannot be written ({error}); name another place") from None
             new.chmod(0o644)
 
     @classmethod
@@ -186,15 +191,19 @@ class ICLTransformer(nn.Module):
                 header, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{path} is not a whole safetensors file ({error}); copy it again") from None
-        model = cls(_read_config(path, header))
-        wanted = {name: tuple(value.shape) for name, value in model.named_parameters()}
+        config = _read_config(path, header)
+        wanted = dict(zip("pq", config.shapes, strict=True))
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
             raise ValueError(f"{path} holds {found} and its configuration wants {wanted}; copy it again")
+        if {value.dtype for value in tensors.values()} not in ({torch.float32}, {torch.float64}):
+            types = sorted(str(value.dtype) for value in tensors.values())
+            raise ValueError(f"{path} holds {' and '.join(types)}; accepted: both float32 or both float64")
         if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
             raise ValueError(f"{path} holds NaN or infinity in its weights; train it again")
+        model = cls(config, torch.Generator(), tensors["p"].dtype)  # of its own: torch's stays where it is
         model.load_state_dict(tensors)
-        return model.to(tensors["p"].dtype)
+        return model
 
 
 def _read_config(path: Path, header: dict[str, str]) -> ICLConfig:

@@ -2,7 +2,7 @@
 
     gradient(source, p, q) -> Sums                  losses and gradients added up over the sequences
     answers(source, p, q), jacobian(source, p, q)   of stored sequences
-    train(source, p, q, ...)                        steps of Adam on fresh sequences, p and q changed in place
+    Adam(p, q).train(source, p, q, rates)           steps on fresh sequences, p and q changed in place
 
 p, q float64: FULL [L,K,E,E], or [L,K,2], the x part and the y part of diagonal matrices; E = d + 1 for d features.
 Sequences are sums S [E,E] with a target: Stored in memory, or Fresh from a stream of random numbers.

@@ -118,7 +118,7 @@ def test_rows_of_a_table_and_of_a_stream(model: str) -> None:
     assert row["rows"] == 130
     assert all(entry["r2"] > 0.9 for entry in row["learners"].values())
     with pytest.raises(ValueError, match="made has 90 rows here; accepted: more than 100"):
-        stream_row(given, RegressorSettings(models=(model,), stream_rows=90))
+        stream_row(RegressionSet("made", *data(90), ""), RegressorSettings(models=(model,)))
 
 
 def test_speed_has_every_learner(model: str) -> None:
@@ -189,6 +189,9 @@ def test_without_the_folder_there_is_the_diabetes_set(tmp_path: Path) -> None:
 
 
 def test_bad_numbers_are_refused() -> None:
+    for rows in (-5, 100):
+        with pytest.raises(ValueError, match=f"--rows is {rows}; accepted: more than 100"):
+            RegressorSettings(stream_rows=rows)
     with pytest.raises(ValueError, match="draws is 1; accepted: 2 or more"):
         RegressorSettings(draws=1)
     with pytest.raises(ValueError, match="rounds is 0; accepted: 3 or more"):

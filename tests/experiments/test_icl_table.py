@@ -18,9 +18,10 @@ from torch import Tensor
 from linnet.errors import StateError
 from linnet.experiments import Row, Store, make_row, read_rows
 from linnet.experiments.clock import Clock, minutes, read_runs
-from linnet.experiments.icl_table import CLOCK, MODELS, ROWS, run_table, sums_to_tune_on
+from linnet.experiments.icl_table import CLOCK, MODELS, ROWS, grow, run_table, sums_to_tune_on
 from linnet.experiments.icl_units import BASELINES, Chain, Plan, Rules, make_units
 from linnet.icl.evaluate import CHUNK, evaluate_model, measure
+from linnet.icl.recipes import Cell, Trained
 from linnet.models import ICLTransformer
 from linnet.tasks import Gram, Noise, Regression
 from tests.experiments.stand_in import KILL, train
@@ -171,6 +172,27 @@ def test_the_paper_recipe_trains_what_is_asked_for_only(tmp_path: Path) -> None:
     assert [(row["layers"], row["seed"]) for row in rows] == [(4, 0), (2, 0), (4, 1), (2, 1)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "recipe", "depths"), [("diag", "fast", [1, 2, 3]), ("full", "fast", [3]), ("diag", "paper", [3])]
+)
+def test_a_single_model_trains_no_shallower_one_without_need(
+    kind: str, recipe: str, depths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, shares = [], []
+
+    def train_one(cell: Cell, previous: ICLTransformer | None, report: Any) -> Trained:
+        assert (previous is None) == (not seen)
+        seen.append(cell.layers)
+        report(1.0)
+        return Trained(ICLTransformer(cell.config), {})
+
+    monkeypatch.setattr("linnet.experiments.icl_table.train_cell", train_one)
+    assert grow(Cell(kind, "U5", 3, recipe=recipe), shares.append).model.config.layers == 3
+    assert seen == depths
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
 def test_units_are_those_with_something_left_the_longest_first(tmp_path: Path) -> None:
     plan = Plan(kinds=("gd++", "full"), layers=(2,), noise=("U5",), sequences=300)
     with Store(tmp_path / "rows.jsonl") as store:
@@ -178,7 +200,8 @@ def test_units_are_those_with_something_left_the_longest_first(tmp_path: Path) -
         assert isinstance(first, Chain)
         assert isinstance(second, Chain)
         assert isinstance(rules, Rules)
-        assert (first.kind, second.kind, first.depths) == ("full", "gd++", (1, 2))
+        assert (first.kind, second.kind) == ("full", "gd++")
+        assert (first.depths, second.depths) == ((2,), (1, 2))  # FULL grows from nothing
         for config in (second.config(1), *first.missing(), rules.config("bayes")):
             store.append(make_row(config, {}, 0.0))
         left, others = make_units(plan, tmp_path, store)
@@ -217,6 +240,7 @@ def test_rows_of_another_experiment_are_refused(tmp_path: Path) -> None:
         ({"noise": ("V5",)}, "noise is 'V5'; accepted: 'U5' for uniform"),
         ({"noise": ("1,3",)}, "noise is '1,3'; accepted: its own name, '{1,3}'"),
         ({"seeds": 0}, "seeds is 0; accepted: 1 or more"),
+        ({"seeds": 1001}, "seeds is 1001; accepted: 1 to 1000"),
         ({"sequences": 1}, "sequences is 1; accepted: 2 or more"),
         ({"layers": ()}, "nothing is asked for"),
     ],

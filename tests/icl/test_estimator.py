@@ -173,9 +173,10 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     save_file(tensors, path, header)
     with pytest.raises(linnet.StateError, match="NaN, infinity or a negative count"):
         InContextRegressor.load(path)
-    save_file(tensors | {"mean": np.zeros(2)}, path, header)
-    with pytest.raises(linnet.StateError, match="damaged settings"):
-        InContextRegressor.load(path)
+    for settings in ("{}", '{"model": 5, "forget_factor": 1}', '{"model": "diag", "forget_factor": 2}'):
+        save_file(tensors | {"mean": np.zeros(2)}, path, {**header, "settings": settings})
+        with pytest.raises(linnet.StateError, match="damaged settings"):
+            InContextRegressor.load(path)
 
 
 def test_a_model_file_will_do(tmp_path: Path) -> None:

@@ -229,13 +229,25 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Tensor], str]] = {
     "other shapes": (HEADER, {**WHOLE, "q": torch.ones(1, 1, 1)}, r"its configuration wants"),
     "missing": (HEADER, {"p": torch.ones(1, 1, 2)}, "its configuration wants"),
     "more": (HEADER, {**WHOLE, "r": torch.ones(1)}, "its configuration wants"),
+    "huge": ({**HEADER, "config": '{"layers": 1000000000}'}, WHOLE, "its configuration wants"),
+    "made": ({**HEADER, "config": '{"made": 5}'}, WHOLE, "damaged configuration.*made is 5"),
+    "whole numbers": (HEADER, {name: value.long() for name, value in WHOLE.items()}, r"int64; accepted: both float32"),
+    "two types": (HEADER, {**WHOLE, "p": WHOLE["p"].double()}, "float32 and torch.float64; accepted: both float32"),
     "nan": (HEADER, {**WHOLE, "p": torch.tensor([[[1.0, float("nan")]]])}, "NaN or infinity in its weights"),
 }
 
 
 def test_the_file_behind_the_refused_ones_loads(tmp_path: Path) -> None:
     save_file(WHOLE, tmp_path / "model.safetensors", metadata=HEADER)
+    before = torch.get_rng_state()
     assert ICLTransformer.load(tmp_path / "model.safetensors").config == ICLConfig("diag", 1, D, N)
+    assert torch.get_rng_state().equal(before)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="a folder that even root cannot write")
+def test_a_place_that_takes_no_file_is_one_sentence() -> None:
+    with pytest.raises(OSError, match=r"model.safetensors cannot be written .*; name another place"):
+        ICLTransformer(ICLConfig("diag")).save("/proc/model.safetensors")
 
 
 @pytest.mark.parametrize("case", REFUSED)
