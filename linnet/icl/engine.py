@@ -1,9 +1,9 @@
-"""Where the numbers of training are made: in native code, or in torch where that is not built; the same either way.
+"""Where the numbers of training are made: in native code, or in torch where that is not built.
 
     Problem(noise, d, n)                what the sequences are
     Pool                                sequences kept in memory, with what their best answers would be
     answers, jacobian                   of a pool, for parameters p, q
-    Adam(...).run(...)                  steps of Adam on fresh sequences
+    Adam(...).run(...)                  steps of Adam on fresh sequences, which each back end draws in a way of its own
 
 p, q float64: FULL [L,K,E,E], or [L,K,2] for diagonal matrices (x part, y part), GD++ with a frozen y part of q.
 
@@ -25,6 +25,7 @@ from ..tasks import Batch, Gram, Noise, Regression
 from . import baselines
 
 GRID = 16  # nodes of sigma in the posterior mean of fresh sequences
+SMALLEST = 0.01  # of them: below, 32 bits do not tell noise from rounding
 Problem = Regression
 
 
@@ -50,7 +51,7 @@ class Pool:
         return len(self.s)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=6)
 def pool(problem: Problem, count: int, seed: int, wild: Wild | None = None) -> Pool:
     """`count` sequences with their best answers: the posterior mean of w, or w itself where there is no noise."""
     batch = problem.sample(count, torch.Generator().manual_seed(seed))
@@ -76,7 +77,7 @@ def best_answer(gram: Gram, weights: Tensor, noise: Noise) -> Tensor:
 def answers(pool: Pool, p: Tensor, q: Tensor) -> Tensor:
     """w [N,d]."""
     if pool.packed is not None:
-        return native.answers(pool.packed, p, q)
+        return native.answers(pool.packed, p, q, threads=torch.get_num_threads())
     return _forward(pool.s, *_matrices(p, q, pool.s.shape[-1]))
 
 
@@ -87,7 +88,9 @@ def jacobian(pool: Pool, first: int, last: int, p: Tensor, q: Tensor) -> tuple[T
     lanes = pool.packed.data.shape[-1]
     assert first % lanes == 0
     data = pool.packed.data[first // lanes : -(-last // lanes)]
-    w, entries = native.jacobian(replace(pool.packed, data=data, samples=last - first), p, q)
+    w, entries = native.jacobian(
+        replace(pool.packed, data=data, samples=last - first), p, q, threads=torch.get_num_threads()
+    )
     if p.dim() == 4:
         return w, entries
     omega = entries.view(*entries.shape[:2], len(p), 2, 2)
@@ -122,6 +125,7 @@ class Adam:
     def _fresh(self, wild: Wild) -> native.Fresh:
         noise, problem = self.problem.noise, self.problem
         grid, weight = noise.grid(GRID)
+        grid = grid.clamp(min=SMALLEST)
         return native.Fresh(
             problem.d, problem.n, self.batch, torch.tensor(noise.values, dtype=torch.float64),
             noise.kind == "uniform", self.seed, self.first, self.target, grid, weight.log(),

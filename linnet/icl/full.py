@@ -36,7 +36,7 @@ REPAIRS = 3  # more rounds of the second kind, when a sequence in MANY still exp
 EXPLODED = 2.0  # times the loss without the worst thousandth
 SPREADS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  # of the noise on a start, times the largest entry of a matrix
 BEARABLE = 1e-3  # a loss, times d; or twice that of the start without noise
-EXACT_FROM, EXACT_ROUNDS, CHECK_SEED = 6, 2, 19  # layers from which 32 bits are too few
+EXACT_FROM, EXACT_ROUNDS = 6, 2  # layers from which 32 bits are too few
 
 
 def steps(layers: int) -> tuple[int, int]:
@@ -148,7 +148,7 @@ def _without_noise(cell: recipes.Cell, report: recipes.Report) -> recipes.Traine
 
 def _exactly(cell: recipes.Cell, many: Pool, one: Found) -> Found:
     """Levenberg-Marquardt on all entries, kept if it helps on sequences it has not seen."""
-    other = pool(cell.problem, grow.MANY, CHECK_SEED)
+    other = pool(cell.problem, grow.MANY, grow.CHECK_SEED)
     found = grow.polish(many, one, cell.stream("polish"), None, rounds=EXACT_ROUNDS)
     return found if mean_loss(other, found.p, found.q) < mean_loss(other, one.p, one.q) else one
 

@@ -3,7 +3,8 @@
     candidates    a new layer at every place of the shallower model, in several sizes; each a few steps on few sequences
     finalists     the best of them, to convergence on more
     polish        the best on a large sample, of which the sequences that matter are kept: each with probability by its
-                  loss, and weighted by the inverse, so that the mean is that of the whole sample
+                  loss, and weighted by the inverse, so that the mean is that of the whole sample; wild ones among them,
+                  drawn wider and counting little, so that the polynomial does not explode on rare sequences
 
 The loss of these models has many local minima (the paper's GD++ with two layers on U0 sits in one), and the many starts
 find a way around them. What is left is a problem in at most 4 numbers per layer and head, which Levenberg-Marquardt
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -33,13 +35,14 @@ FAILURES = 3  # rounds that do not help before it is given up
 LOST = 2.0  # times d: a sequence with a loss over this is lost, and by how much counts only as a logarithm
 SIZES = (-0.01, -0.04, -0.16, -0.5)  # omega_xx of a new layer at n = 20
 SLANTS = (0.05, -0.05)  # its q_y / q_x
-FEW_SEED, MORE_SEED, MANY_SEED = 11, 13, 17  # the same sequences for every model of a problem
+FEW_SEED, MORE_SEED, MANY_SEED, CHECK_SEED = 11, 13, 17, 19  # the same sequences for every model of a problem
 WIDER = Wild(every=8, x=1.15, w=1.3, weight=0.1)
+WILD_WEIGHTS = (0.02, 0.1)  # of MANY: the second if a sequence of the check sample explodes with the first
 
 
 def train(cell: recipes.Cell, previous: ICLTransformer | None, report: recipes.Report) -> recipes.Trained:
     few, more = (pool(cell.problem, count, seed, WIDER) for count, seed in ((FEW, FEW_SEED), (MORE, MORE_SEED)))
-    many, lost = pool(cell.problem, MANY, MANY_SEED), LOST * cell.d
+    lost = LOST * cell.d
     starts = list(_starts(cell, previous))
     tempers = TEMPER if cell.problem.noise.largest > 0 else TEMPER + TAILS
     polished = []
@@ -50,13 +53,31 @@ def train(cell: recipes.Cell, previous: ICLTransformer | None, report: recipes.R
             report((k + 0.4 * i / len(starts)) / len(tempers))
         finalists = []
         for one in sorted(found, key=lambda one: one.loss)[:FINALISTS]:
-            end = minimise(more, one.p, one.q, frozen=_frozen(cell, one.p), temper=late, most=lost)
-            finalists.append(Found(end.p, end.q, mean_loss(many, end.p, end.q, lost)))
+            finalists.append(minimise(more, one.p, one.q, frozen=_frozen(cell, one.p), temper=late, most=lost))
         report((k + 0.7) / len(tempers))
-        for i, one in enumerate(sorted(finalists, key=lambda one: one.loss)[:POLISHED]):
-            polished.append(polish(many, one, cell.stream(f"polish {i}"), _frozen(cell, one.p)))
+        polished += _polished(cell, finalists)
     best = min(polished, key=lambda one: one.loss)
     return recipes.finish(cell, best.p, best.q, {"starts": len(starts), "train_loss": best.loss})
+
+
+def _polished(cell: recipes.Cell, finalists: list[Found]) -> list[Found]:
+    """The best on a large sample: with as few wild sequences as keep the model from exploding on another one."""
+    noisy_and_deep = cell.problem.noise.largest > 0 and cell.layers > 2
+    check = pool(cell.problem, MANY, CHECK_SEED)
+    for weight in WILD_WEIGHTS if noisy_and_deep else (0.0,):
+        wild = replace(WIDER, weight=weight) if weight else None
+        many = pool(cell.problem, MANY, MANY_SEED, wild)
+        ranked = [one._replace(loss=mean_loss(many, one.p, one.q, LOST * cell.d)) for one in finalists]
+        ranked.sort(key=lambda one: one.loss)
+        found = [
+            polish(many, one, cell.stream(f"polish {i}"), _frozen(cell, one.p))
+            for i, one in enumerate(ranked[:POLISHED])
+        ]
+        found = [one._replace(loss=mean_loss(check, one.p, one.q)) for one in found]
+        best = min(found, key=lambda one: one.loss)
+        if float(each_loss(check, best.p, best.q).max()) <= cell.d:
+            break
+    return found
 
 
 def polish(many: Pool, one: Found, seed: int, frozen: Tensor | None, rounds: int = ROUNDS) -> Found:

@@ -5,7 +5,7 @@
                          Levenberg-Marquardt
             FULL         full.py: a few thousand steps of Adam towards the posterior mean, all entries of P and Q free
 
-Everything is drawn from seeds that follow from the cell, so a cell trained again is the same model.
+Everything is drawn from seeds that follow from the cell, so a cell trained again in the same way is the same model.
 """
 
 from __future__ import annotations
