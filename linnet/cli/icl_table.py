@@ -76,13 +76,14 @@ def run_table(
     models
         full, diag, gd++; all of them when not given.
     layers
-        Numbers or ranges, such as 1-3 5; 1-7 when not given. The fast recipe also trains the shallower ones.
+        Numbers or ranges, such as 1-3 5; 1-7 when not given. The fast recipe also trains the
+        shallower DIAG and GD++, from which the deeper ones grow.
     noise
         Short names, such as U0 U5 1,3; the paper's ten when not given.
     seeds
         Models of each cell; the best is shown, as in the paper, and all are kept. 1 when not given.
     recipe
-        fast (grows a model layer by layer), or paper (Adam, 200,000 steps of 2,048 sequences).
+        fast (ours: seconds to minutes a model), or paper (Adam, 200,000 steps of 2,048 sequences).
     workers
         Processes, or ray for the cluster of RAY_ADDRESS or a local one; one per core when not given.
     sequences
@@ -104,6 +105,8 @@ def run_table(
     asked |= {"kinds": models and tuple(models), "noise": noise and tuple(noise)}
     asked["layers"] = layers and parse_layers(layers)
     given = {name: value for name, value in asked.items() if value is not None}
+    if json and markdown:
+        raise ValueError("--json and --markdown both want standard output; leave one out")
     failed, interrupted = False, False
     if show is not None:
         unused = [*given, *(name for name, value in (("workers", workers), ("out", out)) if value), *["quick"] * quick]
@@ -114,6 +117,8 @@ def run_table(
         where = out or (OUT.with_name("icl-quick") if quick else OUT)
         options = {**(QUICK if quick else {}), **given}
         failed, interrupted = run(options, where, workers or str(os.cpu_count() or 1), Console(stderr=True))
+    if interrupted and not has_rows(where):
+        sys.exit(130)
     document = read(where)
     if json:
         print(json_format.dumps(document, indent=1))
@@ -156,6 +161,12 @@ def run(options: dict[str, Any], out: Path, workers: str, console: Console) -> t
         except KeyboardInterrupt:
             return False, True
     return bool(failures), False
+
+
+def has_rows(folder: Path) -> bool:
+    from ..experiments.icl_table import ROWS
+
+    return (folder / ROWS).is_file() and (folder / ROWS).stat().st_size > 0
 
 
 def read(folder: Path) -> dict[str, Any]:

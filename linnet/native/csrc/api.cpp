@@ -176,8 +176,8 @@ EXPORT int64_t linnet_icl_size(void) { return (int64_t)sizeof(linnet_icl); }
 
 EXPORT int linnet_run_icl(const linnet_icl *c) {
   if (c->L < 1 || c->K < 1 || c->E < 2 || c->n < 1 || c->samples < 1 || c->threads < 1) return LINNET_BAD_ARGUMENT;
-  if (c->target < 0 || c->target > LINNET_POSTERIOR || (c->target == LINNET_POSTERIOR && c->points < 1))
-    return LINNET_BAD_ARGUMENT;
+  if (c->target < 0 || c->target > LINNET_POSTERIOR) return LINNET_BAD_ARGUMENT;
+  if (c->target == LINNET_POSTERIOR && (c->points < 1 || !c->grid || !c->log_weight)) return LINNET_BAD_ARGUMENT;
   if (c->mode < 0 || c->mode > LINNET_TRAIN || !c->p || !c->q) return LINNET_BAD_ARGUMENT;
   if (c->mode == LINNET_ANSWERS || c->mode == LINNET_JACOBIAN) {
     if (!c->data || !c->out) return LINNET_BAD_ARGUMENT;

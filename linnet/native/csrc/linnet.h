@@ -55,7 +55,7 @@ typedef struct {
   double *loss;     // [2]: sum of the losses; how many sequences were left out because theirs was over the limit
   void *out;        // stored sequences: what `mode` says in place of gradients
   double *p, *q;    // FULL [L,K,E,E]; diagonal [L,K,2], the x part and the y part; written by training only
-  const void *data;     // stored sequences [blocks, E(E+1)/2 + d, lanes]: S right of its diagonal, target (null: fresh)
+  const void *data;     // stored [blocks, E(E+1)/2 + d, lanes]: S on and right of its diagonal, target (null: fresh)
   const double *sigma;  // fresh: values to choose from, or the top of a uniform distribution
   const double *grid, *log_weight;  // [points] of sigma for LINNET_POSTERIOR
   // training: Adam's averages [p and q], its learning rate [steps], the mean loss of each step [steps]
