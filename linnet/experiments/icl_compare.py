@@ -25,6 +25,7 @@ from .results import Row, finite
 
 SEQUENCES = 100_000  # of the paper's evaluation
 Z = 2.0
+ROUNDING = 1e-20  # of a loss in 64 bits
 SURE = 0.5  # of the paper's value: an error above this compares nothing
 MARKS = ("better", "equal", "worse", "unclear", "impossible")
 FORMAT = 1  # of the document
@@ -56,7 +57,7 @@ def compare(metrics: dict[str, Any], printed: float | None) -> tuple[float | Non
         return None, None
     if metrics["sharp"] is None:  # not finite
         return inf, "worse"
-    if metrics["sharp"] == printed:  # without noise the baselines are exact, and have no error to divide by
+    if abs(metrics["sharp"] - printed) < ROUNDING:  # without noise the baselines are exact, and have no error
         return 0.0, "equal"
     query_se = metrics["query_se"] * sqrt(metrics["count"] / SEQUENCES)
     error = sqrt(metrics["sharp_se"] ** 2 + query_se**2 + half_unit(printed) ** 2 / 3)
