@@ -13,21 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .bench_show import mebibytes, new_table, print_table
+from .bench_show import made_on, mebibytes, new_table, print_table, say_interrupted
 
 Row = dict[str, Any]
 
 
 def show(document: Row, console: Console) -> None:
-    machine, versions = document["machine"], document["versions"]
-    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
-    console.print(f"{about}; model {document['preset']}, {document['rounds']} rounds", highlight=False)
+    console.print(f"{made_on(document)}; model {document['preset']}, {document['rounds']} rounds", highlight=False)
     for section, shown in SECTIONS.items():
         for row in document["rows"].get(section, []):
             shown(row, console)
     notes(document, console)
-    if document["interrupted"]:
-        console.print("Interrupted: this is what was measured until then.", style="bold")
+    say_interrupted(document, console)
 
 
 def show_steps(row: Row, console: Console) -> None:

@@ -6,8 +6,6 @@ imported only once there is something to run, so that help and a refused option 
 
 from __future__ import annotations
 
-import json as json_format
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -19,7 +17,7 @@ from rich.table import Table
 from ..bench.icl import PAPER_HOURS, QUICK, STEPS, ICLSettings, race
 from . import doctor
 from .bench import Numbers
-from .bench_show import new_table, print_table
+from .bench_show import deliver, made_on, new_table, print_table, say_interrupted
 
 FORMAT = 1  # of the JSON document
 LESSON = """\
@@ -81,12 +79,7 @@ def run_icl(
     asked["threads"] = None if threads is None else tuple(threads)
     given = {name: value for name, value in asked.items() if value is not None}
     document = measure(ICLSettings(**{**(QUICK if quick else {}), **given}), Console(stderr=True))
-    if json:
-        print(json_format.dumps(document, indent=1))
-    else:
-        show(document, Console(width=None if sys.stdout.isatty() else 150))
-    if document["interrupted"]:
-        sys.exit(130)
+    deliver(document, json, show)
 
 
 def measure(settings: ICLSettings, console: Console) -> dict[str, Any]:
@@ -111,17 +104,15 @@ def measure(settings: ICLSettings, console: Console) -> dict[str, Any]:
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    machine, versions, settings = document["machine"], document["versions"], document["settings"]
-    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
-    console.print(f"{about}; {settings['rounds']} rounds, float32", highlight=False)
+    settings = document["settings"]
+    console.print(f"{made_on(document)}; {settings['rounds']} rounds, float32", highlight=False)
     what = f"{settings['model']}, {settings['layers']} layers, batch {settings['batch']:,}"
     for row in document["rows"]:
         title = f"{what}, threads {row['threads']} (sgemm {row['sgemm']['gflops']:.0f} GF/s)"
         print_table(console, title, table(row))
     fewest, most = document["paper_hours"]
     console.print(f"{STEPS:,} steps are one model of the paper, which says {fewest} to {most} hours on an H100.")
-    if document["interrupted"]:
-        console.print("Interrupted: this is what was measured until then.", style="bold")
+    say_interrupted(document, console)
 
 
 def table(row: dict[str, Any]) -> Table:

@@ -5,8 +5,6 @@ The measuring is in linnet/bench/regressors.py; here are the options, the progre
 
 from __future__ import annotations
 
-import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ from rich.table import Table
 
 from . import doctor
 from .bench import SEVERAL
-from .bench_show import new_table, print_table
+from .bench_show import deliver, made_on, new_table, print_table, say_interrupted
 
 FORMAT = 1  # of the JSON document
 LESSON = """\
@@ -78,12 +76,7 @@ def run_regressors(
     asked: dict[str, Any] = {"data": data, "draws": draws, "stream_rows": rows, "models": models and tuple(models)}
     given = {name: value for name, value in asked.items() if value is not None}
     document = measure(RegressorSettings(**{**(QUICK if quick else {}), **given}), Console(stderr=True))
-    if json:
-        print(json_format.dumps(document, indent=1))
-    else:
-        show(document, Console(width=None if sys.stdout.isatty() else 150))
-    if document["interrupted"]:
-        sys.exit(130)
+    deliver(document, json, show)
 
 
 def measure(settings: Any, console: Console) -> dict[str, Any]:
@@ -108,9 +101,7 @@ def measure(settings: Any, console: Console) -> dict[str, Any]:
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    machine, versions = document["machine"], document["versions"]
-    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
-    console.print(f"{about}; up to {document['draws']} draws", highlight=False)
+    console.print(f"{made_on(document)}; up to {document['draws']} draws", highlight=False)
     for row in average(document["tables"]):
         print_table(console, f"mean over {row['sets']} sets, R² from {row['n']} rows", average_table(row))
     if document["tables"]:
@@ -120,8 +111,7 @@ def show(document: dict[str, Any], console: Console) -> None:
     if document["speed"]:
         title = f"microseconds, {document['speed']['d']} features, {document['speed']['n']} rows known"
         print_table(console, title, speed_table(document["speed"]))
-    if document["interrupted"]:
-        console.print("Interrupted: this is what was measured until then.", style="bold")
+    say_interrupted(document, console)
 
 
 def average(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json as json_format
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,8 +29,7 @@ def show(document: Row, console: Console) -> None:
         if document["rows"].get(section):
             shown(document["rows"][section], console)
     notes(document, console)
-    if document["interrupted"]:
-        console.print("Interrupted: this is what was measured until then.", style="bold")
+    say_interrupted(document, console)
 
 
 def show_ops(rows: list[Row], console: Console) -> None:
@@ -154,6 +155,27 @@ def notes(document: Row, console: Console) -> None:
     if "ops" in document["rows"]:
         for name in timed(document["rows"]["ops"]):
             console.print(Text(f"{name}: {document['competitors'].get(name, '')}", style="dim"))
+
+
+def made_on(document: Row) -> str:
+    """The machine and the versions behind a document."""
+    machine, versions = document["machine"], document["versions"]
+    return f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
+
+
+def say_interrupted(document: Row, console: Console) -> None:
+    if document["interrupted"]:
+        console.print("Interrupted: this is what was measured until then.", style="bold")
+
+
+def deliver(document: Row, json: bool, show: Callable[[Row, Console], None]) -> None:
+    """A measured document to standard output, as JSON or as tables; leaves with 130 when it was interrupted."""
+    if json:
+        print(json_format.dumps(document, indent=1))
+    else:
+        show(document, Console(width=None if sys.stdout.isatty() else 150))
+    if document["interrupted"]:
+        sys.exit(130)
 
 
 def print_table(console: Console, title: str, table: Table) -> None:

@@ -6,8 +6,6 @@ imported only once there is something to run, so that help and a refused option 
 
 from __future__ import annotations
 
-import json as json_format
-import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -18,7 +16,7 @@ from rich.table import Table
 from ..bench.train import QUICK, TrainSettings, race
 from . import doctor
 from .bench import SEVERAL, Numbers
-from .bench_show import mebibytes, new_table, print_table
+from .bench_show import deliver, made_on, mebibytes, new_table, print_table, say_interrupted
 
 FORMAT = 1  # of the JSON document
 LESSON = """\
@@ -76,12 +74,7 @@ def run_train(
     asked |= {name: value and tuple(value) for name, value in (("lengths", lengths), ("mixers", mixers))}
     given = {name: value for name, value in asked.items() if value is not None}
     document = measure(TrainSettings(**{**(QUICK if quick else {}), **given}), Console(stderr=True))
-    if json:
-        print(json_format.dumps(document, indent=1))
-    else:
-        show(document, Console(width=None if sys.stdout.isatty() else 150))
-    if document["interrupted"]:
-        sys.exit(130)
+    deliver(document, json, show)
 
 
 def measure(settings: TrainSettings, console: Console) -> dict[str, Any]:
@@ -105,14 +98,11 @@ def measure(settings: TrainSettings, console: Console) -> dict[str, Any]:
 
 
 def show(document: dict[str, Any], console: Console) -> None:
-    machine, versions = document["machine"], document["versions"]
-    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
-    console.print(f"{about}; {document['rounds']} rounds, float32", highlight=False)
+    console.print(f"{made_on(document)}; {document['rounds']} rounds, float32", highlight=False)
     for row in document["rows"]:
         title = f"{row['batch']} x {row['length']:,} tokens, threads {row['threads']}"
         print_table(console, f"{title} (sgemm {row['sgemm']['gflops']:.0f} GF/s)", table(row))
-    if document["interrupted"]:
-        console.print("Interrupted: this is what was measured until then.", style="bold")
+    say_interrupted(document, console)
 
 
 def table(row: dict[str, Any]) -> Table:

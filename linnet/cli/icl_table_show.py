@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .bench_show import new_table, print_table
+from .bench_show import made_on, new_table, print_table
 
 SIGNS = {
     "better": ("<", "green"),
@@ -34,12 +34,10 @@ Entry = dict[str, Any]
 
 
 def show(document: Entry, console: Console, *, details: bool) -> None:
-    machine, versions, entries = document["machine"], document["versions"], [*document["cells"], *document["baselines"]]
-    about = f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}"
+    entries = [*document["cells"], *document["baselines"]]
     recipe = f"recipe {document['recipe']}, " if document["recipe"] else ""
-    console.print(
-        f"{about}; {recipe}{document['sequences']:,} sequences, {document['minutes']:.1f} minutes of wall clock"
-    )
+    how = f"{recipe}{document['sequences']:,} sequences, {document['minutes']:.1f} minutes of wall clock"
+    console.print(f"{made_on(document)}; {how}")
     print_table(console, "half the squared error above the oracle's: ours, standard error, paper", main_table(entries))
     if details:
         print_table(console, DETAILS, detail_table(entries))

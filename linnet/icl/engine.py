@@ -1,6 +1,6 @@
 """Where the numbers of training are made: in native code, or in torch where that is not built.
 
-    Problem(noise, d, n)                what the sequences are
+    Regression(noise, d, n)             what the sequences are
     Pool                                sequences kept in memory, with what their best answers would be
     answers, jacobian                   of a pool, for parameters p, q
     Adam(...).run(...)                  steps of Adam on fresh sequences, which each back end draws in a way of its own
@@ -20,13 +20,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ..models.icl import answer, diagonal, layer_maps
 from ..native import icl as native
 from ..tasks import Batch, Gram, Noise, Regression
 from . import baselines
 
 GRID = 16  # nodes of sigma in the posterior mean of fresh sequences
 SMALLEST = 0.01  # of them: below, 32 bits do not tell noise from rounding
-Problem = Regression
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Pool:
 
 
 @lru_cache(maxsize=6)
-def pool(problem: Problem, count: int, seed: int, wild: Wild | None = None) -> Pool:
+def pool(problem: Regression, count: int, seed: int, wild: Wild | None = None) -> Pool:
     """`count` sequences with their best answers: the posterior mean of w, or w itself where there is no noise."""
     batch = problem.sample(count, torch.Generator().manual_seed(seed))
     gram, w, weight = _widen(batch, wild, 1)
@@ -78,7 +78,7 @@ def answers(pool: Pool, p: Tensor, q: Tensor) -> Tensor:
     """w [N,d]."""
     if pool.packed is not None:
         return native.answers(pool.packed, p, q, threads=torch.get_num_threads())
-    return _forward(pool.s, *_matrices(p, q, pool.s.shape[-1]))
+    return _answers(pool.s, p, q)
 
 
 def jacobian(pool: Pool, first: int, last: int, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def jacobian(pool: Pool, first: int, last: int, p: Tensor, q: Tensor) -> tuple[T
 class Adam:
     """Adam on fresh sequences of a stream; `frozen` [parameters of p, then q] stay as they are."""
 
-    def __init__(self, problem: Problem, p: Tensor, q: Tensor, *, batch: int, seed: int, target: str = "posterior",
+    def __init__(self, problem: Regression, p: Tensor, q: Tensor, *, batch: int, seed: int, target: str = "posterior",
                  frozen: Tensor | None = None, beta2: float = 0.98) -> None:  # fmt: skip
         self.problem, self.p, self.q, self.batch, self.seed = problem, p, q, batch, seed
         self.target = "weights" if target == "posterior" and problem.noise.largest == 0 else target
@@ -161,7 +161,7 @@ class Adam:
     def _torch_loss(self, leaves: list[Tensor], first: int, wild: Wild, temper: float) -> Tensor:
         batch = self.problem.sample(self.batch, torch.Generator().manual_seed(self.seed * 1_000_003 + first))
         gram, w, weight = _widen(batch, wild, 16)
-        found = _forward(gram.s, *_matrices(leaves[0], leaves[1], gram.s.shape[-1]))
+        found = _answers(gram.s, leaves[0], leaves[1])
         if self.target == "query":
             each = 0.5 * ((found - w) * batch.query).sum(-1) ** 2
         else:
@@ -173,32 +173,18 @@ class Adam:
         return each[torch.isfinite(each)].sum() / self.batch
 
 
-def _matrices(p: Tensor, q: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    if p.dim() == 4:
-        return p, q
-    spread = [0] * (width - 1) + [1]
-    return torch.diag_embed(p[..., spread]), torch.diag_embed(q[..., spread])
-
-
-def _forward(s: Tensor, p: Tensor, q: Tensor) -> Tensor:
-    """w [N,d] from sums [N,E,E] and matrices [L,K,E,E]."""
-    eye = torch.eye(s.shape[-1], dtype=s.dtype)
-    maps = []
-    for p_l, q_l in zip(p, q, strict=True):
-        h = eye + (p_l @ s.unsqueeze(-3) @ q_l).sum(-3)
-        maps.append(h)
-        s = h @ s @ h.mT
-    v = eye[-1].expand(len(s), -1).unsqueeze(-2)
-    for h in reversed(maps):
-        v = v @ h
-    return -v[:, 0, :-1]
+def _answers(s: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """w [N,d] from sums [N,E,E], in torch."""
+    if p.dim() == 3:
+        p, q = diagonal(p, s.shape[-1] - 1), diagonal(q, s.shape[-1] - 1)
+    return answer(layer_maps(s, p, q))
 
 
 def _torch_jacobian(s: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     p, q = p.detach().requires_grad_(), q.detach().requires_grad_()
     # every sequence gets its own copy of the parameters, so one backward per coordinate serves all of them
     copies = [x.unsqueeze(0).expand(len(s), *x.shape).contiguous().requires_grad_() for x in (p, q)]
-    w = torch.vmap(lambda one, a, b: _forward(one.unsqueeze(0), *_matrices(a, b, s.shape[-1]))[0])(s, *copies)
+    w = torch.vmap(lambda one, a, b: _answers(one.unsqueeze(0), a, b)[0])(s, *copies)
     rows = []
     for i in range(w.shape[-1]):
         found = torch.autograd.grad(w[:, i].sum(), copies, retain_graph=True)

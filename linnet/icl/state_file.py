@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+import torch
 
-from ..atomic import replacing
 from ..errors import StateError, unknown
+from ..models.tensor_file import read_tensors, write_tensors
 from .moments import Moments
 from .shipped import NAMES
 
@@ -26,24 +26,16 @@ FORMAT, VERSION = "linnet-icl-state", "1"
 def save_moments(path: str | os.PathLike[str], moments: Moments, settings: dict[str, Any]) -> None:
     """Write the sums; whole or not at all."""
     header = {"format": FORMAT, "version": VERSION, "settings": json.dumps(settings, sort_keys=True)}
-    tensors = {name: np.array(value, dtype=np.float64, order="C") for name, value in moments._asdict().items()}
-    with replacing(Path(path)) as new:
-        try:
-            save_file(tensors, new, metadata=header)
-        except SafetensorError as error:
-            raise OSError(f"{path} cannot be written ({error}); name another place") from None
-        new.chmod(0o644)
+    arrays = {name: np.array(value, dtype=np.float64, order="C") for name, value in moments._asdict().items()}
+    write_tensors(path, {name: torch.from_numpy(value) for name, value in arrays.items()}, header)
 
 
 def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]:
     """(sums, settings) of a file that `save_moments` wrote; anything else is refused in one sentence."""
     if not Path(path).is_file():
         raise StateError(f"{path} is not a file; accepted: a state that InContextRegressor.save wrote")
-    try:
-        with safe_open(path, "np") as file:
-            header, found = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise StateError(f"{path} is not a whole safetensors file ({error}); copy it again") from None
+    header, tensors = read_tensors(path, StateError)
+    found = {name: value.numpy() for name, value in tensors.items()}
     kind, version = header.get("format", "unknown"), header.get("version")
     if kind != FORMAT or version != VERSION:
         raise StateError(
@@ -59,7 +51,7 @@ def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]
     return Moments(float(found["n"]), found["mean"], found["scatter"]), _settings(path, header)
 
 
-def _settings(path: str | os.PathLike[str], header: dict[str, str]) -> dict[str, Any]:
+def _settings(path: str | os.PathLike[str], header: Mapping[str, str]) -> dict[str, Any]:
     try:
         settings = json.loads(header["settings"])
         model, factor = settings["model"], float(settings["forget_factor"])

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..atomic import replacing
 from ..errors import unknown
+from .tensor_file import read_tensors, write_tensors
 
 KINDS = ("full", "diag", "gd++")
 FORMAT, VERSION = "linnet-icl", "1"
@@ -81,12 +80,7 @@ class ICLTransformer(nn.Module):
         """P, Q [L,K,E,E], whatever the kind."""
         if self.config.kind == "full":
             return self.p, self.q
-        return self._diagonal(self.p), self._diagonal(self.q)
-
-    def _diagonal(self, value: Tensor) -> Tensor:
-        """[L,K,2 or 1] -> diag(x, .., x, y) [L,K,E,E]; one number is the x part, and y is 0."""
-        y = value[..., 1:] if value.shape[-1] == 2 else torch.zeros_like(value)
-        return torch.diag_embed(torch.cat([value[..., :1].expand(*value.shape[:-1], self.config.d), y], dim=-1))
+        return diagonal(self.p, self.config.d), diagonal(self.q, self.config.d)
 
     def omega(self) -> Tensor:
         """[L,2,2] of DIAG and GD++: [[xx, xy], [yx, yy]], sums over heads of p_row q_column."""
@@ -138,13 +132,7 @@ class ICLTransformer(nn.Module):
             if bool((torch.as_tensor(count) <= 0).any()):
                 raise ValueError(f"the count is {count}; accepted: more than 0 examples")
             s = s * (self.config.n / torch.as_tensor(count, dtype=s.dtype, device=s.device))[..., None, None]
-        eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
-        found = []
-        for p, q in zip(*self.matrices(), strict=True):
-            g = (p @ s.unsqueeze(-3) @ q).sum(-3)
-            found.append(g)
-            s = (eye + g) @ s @ (eye + g).mT
-        return torch.stack(found)
+        return layer_maps(s, *self.matrices())
 
     def weights(self, s: Tensor, count: Tensor | int | None = None, layerwise: bool = False) -> Tensor:
         """w [...,d] with answer <w, x_t>, from the sums s [...,E,E] alone; layerwise [L+1,...,d], w = 0 first.
@@ -160,11 +148,7 @@ class ICLTransformer(nn.Module):
                 t = t + g_l @ t
                 rows.append(t[..., -1, :-1])
             return -torch.stack(rows)
-        v = torch.zeros_like(s[..., -1, :])
-        v[..., -1] = 1.0
-        for g_l in reversed(g.unbind(0)):
-            v = v + (v.unsqueeze(-2) @ g_l).squeeze(-2)
-        return -v[..., :-1]
+        return answer(g)
 
     def parameter_count(self) -> int:
         return self.p.numel() + self.q.numel()
@@ -173,12 +157,7 @@ class ICLTransformer(nn.Module):
         """One safetensors file, its configuration in the header; whole or not at all."""
         header = {"format": FORMAT, "version": VERSION, "config": json.dumps(asdict(self.config), sort_keys=True)}
         tensors = {"p": self.p.detach().contiguous(), "q": self.q.detach().contiguous()}
-        with replacing(Path(path)) as new:
-            try:
-                save_file(tensors, new, metadata=header)
-            except SafetensorError as error:
-                raise OSError(f"{path} cannot be written ({error}); name another place") from None
-            new.chmod(0o644)
+        write_tensors(path, tensors, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ICLTransformer:
@@ -186,11 +165,7 @@ class ICLTransformer(nn.Module):
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"{path} is not a file; accepted: a model that linnet icl wrote")
-        try:
-            with safe_open(path, "pt") as file:
-                header, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} is not a whole safetensors file ({error}); copy it again") from None
+        header, tensors = read_tensors(path)
         config = _read_config(path, header)
         wanted = dict(zip("pq", config.shapes, strict=True))
         found = {name: tuple(value.shape) for name, value in tensors.items()}
@@ -206,7 +181,32 @@ class ICLTransformer(nn.Module):
         return model
 
 
-def _read_config(path: Path, header: dict[str, str]) -> ICLConfig:
+def diagonal(value: Tensor, d: int) -> Tensor:
+    """[...,2 or 1] -> diag(x, .., x, y) [...,E,E]; one number is the x part, and y is 0."""
+    y = value[..., 1:] if value.shape[-1] == 2 else torch.zeros_like(value)
+    return torch.diag_embed(torch.cat([value[..., :1].expand(*value.shape[:-1], d), y], dim=-1))
+
+
+def layer_maps(s: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """G of every layer, [L,...,E,E], from sums [...,E,E] and matrices P, Q [L,K,E,E]."""
+    eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+    found = []
+    for p_l, q_l in zip(p, q, strict=True):
+        g = (p_l @ s.unsqueeze(-3) @ q_l).sum(-3)
+        found.append(g)
+        s = (eye + g) @ s @ (eye + g).mT
+    return torch.stack(found)
+
+
+def answer(g: Tensor) -> Tensor:
+    """w [...,d] from G of every layer: minus the last row of the product of all I + G, read from the last one back."""
+    v = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)[-1].expand(*g.shape[1:-1])
+    for g_l in reversed(g.unbind(0)):
+        v = v + (v.unsqueeze(-2) @ g_l).squeeze(-2)
+    return -v[..., :-1]
+
+
+def _read_config(path: Path, header: Mapping[str, str]) -> ICLConfig:
     if header.get("format") != FORMAT:
         found = header.get("format", "unknown")
         raise ValueError(f"{path} is a file of format {found!r}, not {FORMAT!r}; accepted: a model of linnet icl")
