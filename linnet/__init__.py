@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from . import train as train
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
+    from .layers import attention_map as attention_map
     from .ops import ConvState as ConvState
     from .ops import KVState as KVState
+    from .ops import MatrixState as MatrixState
     from .ops import State as State
     from .ops import WindowState as WindowState
     from .ops import explain_dispatch as explain_dispatch
@@ -48,10 +50,12 @@ __all__ = [
     "BackendError",
     "ConvState",
     "KVState",
+    "MatrixState",
     "State",
     "StateError",
     "WindowState",
     "__version__",
+    "attention_map",
     "data",
     "explain_dispatch",
     "feature_maps",
@@ -77,7 +81,7 @@ __all__ = [
 ]
 
 _FOLDERS = ("data", "feature_maps", "generate", "icl", "layers", "models", "pretrained", "tasks", "train")
-_HOMES = {"BackendError": ".errors", "StateError": ".errors"} | dict.fromkeys(_FOLDERS, "")
+_HOMES = {"BackendError": ".errors", "StateError": ".errors", "attention_map": ".layers"} | dict.fromkeys(_FOLDERS, "")
 
 
 def __getattr__(name: str) -> object:

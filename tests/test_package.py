@@ -21,10 +21,12 @@ PUBLIC = {
     "BackendError",
     "ConvState",
     "KVState",
+    "MatrixState",
     "State",
     "StateError",
     "WindowState",
     "__version__",
+    "attention_map",
     "data",
     "explain_dispatch",
     "feature_maps",
@@ -66,7 +68,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "icl": {"models", "tasks", "native"},
     "hf": {"models", "generate", "ops", "data"},
     "pretrained": {"models", "data"},
-    "experiments": {"tasks", "data", "models", "train", "icl"},
+    "experiments": {"tasks", "data", "layers", "models", "train", "icl"},
     "reports": {"experiments", "icl"},
     "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate", "tasks", "icl"},
     "cli": None,
@@ -153,9 +155,10 @@ def test_public_names_are_listed_and_load() -> None:
 
 def test_names_are_those_of_their_homes() -> None:
     ops = import_module("linnet.ops")
-    for name in PUBLIC - FOLDERS - {"__version__", "StateError", "BackendError"}:
+    for name in PUBLIC - FOLDERS - {"__version__", "StateError", "BackendError", "attention_map"}:
         assert getattr(linnet, name) is getattr(ops, name)
     assert linnet.feature_maps is import_module("linnet.feature_maps")
+    assert linnet.attention_map is import_module("linnet.layers").attention_map
     assert issubclass(linnet.StateError, ValueError)
     assert issubclass(linnet.BackendError, ValueError)
 

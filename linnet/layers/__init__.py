@@ -8,7 +8,7 @@ A mixer is the name of a feature map (linear attention with it), or one of the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import unknown
@@ -19,7 +19,9 @@ from .attention import SoftmaxAttention as SoftmaxAttention
 from .attention import WindowAttention as WindowAttention
 from .block import Block as Block
 from .cross_attention import CrossAttention as CrossAttention
+from .matrix import MatrixMixer as MatrixMixer
 from .mixer import Mixer as Mixer
+from .mixer import attention_map as attention_map
 from .mlp import MLPS as MLPS
 from .mlp import build_mlp as build_mlp
 from .norm import NORMS as NORMS
@@ -30,7 +32,9 @@ from .short_conv import BaseConv as BaseConv
 from .short_conv import GatedConv as GatedConv
 
 CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv}
-MIXERS = (*FEATURE_MAPS, "softmax", "window", *CONVOLUTIONS)
+RULES: dict[str, Callable[..., MatrixMixer]] = {}
+MIXERS = (*FEATURE_MAPS, "softmax", "window", *RULES, *CONVOLUTIONS)
+LOOK_BACK = ("window", *RULES)  # not for bidirectional models
 
 
 def build_mixer(
@@ -42,6 +46,9 @@ def build_mixer(
         raise unknown("mixer", name, MIXERS)
     if name in CONVOLUTIONS:
         return CONVOLUTIONS[name](d_model, **options)
+    if name in RULES:
+        sizes = {key: value for key, value in attention.items() if not key.startswith("rotary")}  # order is in the rule
+        return RULES[name](d_model, n_heads, **sizes, **options)
     if name == "softmax":
         return SoftmaxAttention(d_model, n_heads, **attention, **options)
     if name == "window":

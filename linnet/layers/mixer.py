@@ -51,3 +51,16 @@ class Mixer(nn.Module, ABC):
     @abstractmethod
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Bytes of state per sequence after `length` tokens."""
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """x [B,T,E] -> [B,H,T,T]: out_t = sum_j A[t,j] v_j, the weights this layer gives to every earlier token."""
+        raise ValueError(f"{type(self).__name__} has no attention map: its output is no weighted sum of values")
+
+
+def attention_map(layer: Mixer, x: Tensor) -> Tensor:
+    """The exact weights [B,H,T,T] that a layer gives to every token, whatever it computes them by.
+
+    Row t, column j: how much of the value of token j is in the output of token t, before the output projection. Rows
+    of normalised attention sum to one; those of a rule with decay or erasing may sum to anything, and go below zero.
+    """
+    return layer.attention_map(x)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import unknown
-from ..layers import MIXERS, MLPS, NORMS
+from ..layers import LOOK_BACK, MIXERS, MLPS, NORMS
 from ..layers.attention import whole
 from ..layers.block import PLACES
 
@@ -85,8 +85,10 @@ class ModelConfig:
         for name in self.pattern:
             if name not in accepted:
                 raise unknown("mixer", name, accepted)
-            if name == "window" and not self.causal:
-                raise ValueError("mixer 'window' looks back only, but causal is False; use 'softmax' or a linear mixer")
+            if name in LOOK_BACK and not self.causal:
+                raise ValueError(
+                    f"mixer {name!r} looks back only, but causal is False; use 'softmax' or a linear mixer"
+                )
         if BILSTM in self.pattern and self.pattern != (BILSTM,):
             raise ValueError(f"mixer {self.mixer!r}: {BILSTM!r} is a network of its own and stands alone")
         for name in self.mixer_options:

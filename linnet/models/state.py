@@ -1,6 +1,6 @@
 """ModelState: what a whole model remembers, one state for each layer and how many tokens each row has seen.
 
-    logits, state = model(tokens)              layers: State, KVState, WindowState or ConvState
+    logits, state = model(tokens)              layers: one kind of ops/state.py each
     fork = state                               a value: never altered, so keeping it is forking it
     state.save(path, model=model)              ModelState.load(path, model=model): refused if it is another's
 

@@ -23,6 +23,7 @@ from .softmax import softmax_attention as softmax_attention
 from .softmax import softmax_attention_step as softmax_attention_step
 from .state import ConvState as ConvState
 from .state import KVState as KVState
+from .state import MatrixState as MatrixState
 from .state import State as State
 from .state import WindowState as WindowState
 from .state import join_states as join_states

@@ -19,10 +19,11 @@ from ..errors import StateError
 
 WIDE = (torch.float32, torch.float64)  # a sum over a million tokens needs at least these
 NARROW = (torch.float16, torch.bfloat16)  # enough to keep inputs, keys and values as they came
-FIELDS = {  # the first field of a state says what its numbers look like: axes of each, in words, dtypes
-    "s": ([4, 3], "s [B,H,F,V] and z [B,H,F]", WIDE),
-    "k": ([4, 4], "k [B,T,H,D] and v [B,T,H,V]", NARROW + WIDE),
-    "x": ([3], "x [B,W,E]", NARROW + WIDE),
+FIELDS = {  # what the numbers of a state look like, by its fields: axes of each, how many they share, in words, dtypes
+    "sz": ([4, 3], 3, "s [B,H,F,V] and z [B,H,F]", WIDE),
+    "kv": ([4, 4], 3, "k [B,T,H,D] and v [B,T,H,V]", NARROW + WIDE),
+    "x": ([3], 1, "x [B,W,E]", NARROW + WIDE),
+    "sx": ([4, 3], 1, "s [B,H,F,V] and x [B,W,E]", WIDE),
 }
 
 
@@ -130,9 +131,9 @@ def check_form(state: Any, kind: type[Any]) -> None:
         if not isinstance(x, Tensor):
             raise StateError(f"{kind.__name__}.{name} is a {type(x).__name__}; accepted: a torch.Tensor")
     got = f"{kind.__name__} has " + ", ".join(f"{n} {shape(x)} {x.dtype} on {x.device}" for n, x in fields.items())
-    ranks, wanted, accepted = FIELDS[kind._fields[0]]
+    ranks, alike, wanted, accepted = FIELDS["".join(name for name in kind._fields if name != "mask")]
     first, *others = numbers = [x for name, x in fields.items() if name != "mask"]
-    if [x.ndim for x in numbers] != ranks or any(x.shape[:3] != first.shape[:3] for x in others):
+    if [x.ndim for x in numbers] != ranks or any(x.shape[:alike] != first.shape[:alike] for x in others):
         raise StateError(f"{got}; accepted: {wanted}")
     if first.dtype not in accepted or any(x.dtype != first.dtype for x in others):
         raise StateError(f"{got}; accepted: one dtype out of {', '.join(map(str, accepted))}; use state.to(dtype=...)")

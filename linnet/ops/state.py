@@ -4,6 +4,7 @@
     KVState      softmax attention     k [B,T,H,D], v [B,T,H,V], mask [B,T] | None  grows with T
     WindowState  sliding window        k [B,W,H,D], v [B,W,H,V], mask [B,W]         W = window - 1, newest last
     ConvState    short convolution     x [B,W,E]                                    W = taps - 1, newest last
+    MatrixState  gates, delta, Mamba   s [B,H,F,V], x [B,W,E]                       float32 or float64; W may be 0
 
 All have the same methods; `save` and `load` are those of state_file.py for a single layer.
 B batch, T time, H heads, F features, D key width, V value width, E channels. mask: bool, True = real token.
@@ -152,8 +153,41 @@ class ConvState(NamedTuple):
         return _load(cls, path, **wanted)
 
 
-AnyState: TypeAlias = "State | KVState | WindowState | ConvState"
-S = TypeVar("S", State, KVState, WindowState, ConvState)
+class MatrixState(NamedTuple):
+    """A matrix per head that a rule rewrites at every token, and the last W inputs the layer looks back on.
+
+    Decayed, gated, delta, Mamba and RWKV mixers: each says in its own file what F and V are to it.
+    """
+
+    s: Tensor  # [B,H,F,V]
+    x: Tensor  # [B,W,E]; W = 0 for a layer without a short convolution or token shift
+
+    @property
+    def nbytes(self) -> int:
+        return _nbytes(self)
+
+    def select(self, rows: Rows) -> MatrixState:
+        return _select(self, rows)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> MatrixState:
+        return _to(self, device, dtype)
+
+    def detach(self) -> MatrixState:
+        return _map(self, Tensor.detach)
+
+    def clone(self) -> MatrixState:
+        return _map(self, Tensor.clone)
+
+    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
+        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
+
+    @classmethod
+    def load(cls, path: PathLike, **wanted: Any) -> MatrixState:
+        return _load(cls, path, **wanted)
+
+
+AnyState: TypeAlias = "State | KVState | WindowState | ConvState | MatrixState"
+S = TypeVar("S", State, KVState, WindowState, ConvState, MatrixState)
 
 
 def check_state(

@@ -24,11 +24,12 @@ from torch import Tensor
 from ..atomic import atomic
 from ..errors import StateError
 from .checks import check_form
-from .state import AnyState, ConvState, KVState, PathLike, S, State, WindowState
+from .state import AnyState, ConvState, KVState, MatrixState, PathLike, S, State, WindowState
 
 FORMAT = "linnet-state"
 LAYERS_ONLY, VERSION = "1", "2"  # what is written without and with a configuration or extras; both are read
 KINDS: dict[str, type[AnyState]] = {"linear": State, "softmax": KVState, "window": WindowState, "conv": ConvState}
+KINDS["matrix"] = MatrixState
 DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}  # safetensors names
 DTYPES |= {"BOOL": "bool", "I64": "int64"}
 

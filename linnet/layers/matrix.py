@@ -1,0 +1,87 @@
+"""MatrixMixer: a mixer whose memory is one matrix per head, rewritten at every token by a rule of its own.
+
+    S_t = rule(S_{t-1}, token t),   out_t = S_t^T q_t            state: MatrixState(s [B,H,F,V], x [B,W,E'])
+
+A subclass says its sizes and writes `mix`, which takes any number of tokens; packing, masks, `step` and the account of
+bytes are here. x holds the last W inputs of its short convolution or token shift, oldest first; W may be 0.
+B batch, T time, E model width, H heads, F and V height and width of the matrix.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from ..ops.checks import check_form
+from ..ops.packing import pack, unpack
+from ..ops.state import AnyState, MatrixState
+from .mixer import Mixer
+from .positions import Rotation
+
+
+class MatrixMixer(Mixer):
+    """Base of the decayed, gated, delta, Mamba and RWKV mixers.
+
+    Built as cls(d_model, n_heads, ...) with the keywords n_kv_heads, head_dim, key_dim, causal and bias of every
+    attention layer, and options of its own. `form` is "auto" unless a test asks for another.
+    """
+
+    form: str = "auto"
+
+    def __init__(self, matrix: tuple[int, int, int], inputs: tuple[int, int] = (0, 0)) -> None:
+        super().__init__()
+        self.matrix, self.inputs = matrix, inputs  # (H, F, V) and (W, E') of the state
+
+    @abstractmethod
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        """x [B,T,E] -> [B,T,E] and the state after it; where mask [B,T] is False the state stays as it is."""
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AnyState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        positions: Tensor | Rotation | None = None,
+        output_state: bool = False,
+    ) -> tuple[Tensor, MatrixState | None]:
+        if cu_seqlens is not None:
+            rows, mask = unpack(x, cu_seqlens, mask)
+            y, new = self.mix(rows, self._given(state, rows), mask)
+            return pack(y, cu_seqlens), new if output_state else None
+        y, new = self.mix(x, self._given(state, x), mask)
+        return y, new if output_state else None
+
+    def step(
+        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
+    ) -> tuple[Tensor, MatrixState]:
+        y, new = self.mix(x[:, None], self._given(state, x), None)
+        return y[:, 0], new
+
+    def empty_state(
+        self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> MatrixState:
+        wide = dtype if dtype == torch.float64 else torch.float32
+        s = torch.zeros(batch, *self.matrix, device=device, dtype=wide)
+        return MatrixState(s, s.new_zeros(batch, *self.inputs))
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        (heads, height, width), (kept, channels) = self.matrix, self.inputs
+        return (heads * height * width + kept * channels) * max(dtype.itemsize, torch.float32.itemsize)
+
+    def _given(self, state: AnyState | None, x: Tensor) -> MatrixState:
+        if state is None:
+            return self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
+        check_form(state, MatrixState)
+        return MatrixState._make(state)
+
+
+def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -> None:
+    """What a rule along time cannot do, in one sentence."""
+    if not causal:
+        raise ValueError(f"mixer {name!r} looks back only, but causal is False; use 'softmax', 'lsh' or a linear mixer")
+    if n_kv_heads not in (None, n_heads):
+        raise ValueError(f"mixer {name!r} has as many key-value heads as heads, {n_heads}; n_kv_heads is {n_kv_heads}")
