@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .ops import MatrixState as MatrixState
     from .ops import State as State
     from .ops import WindowState as WindowState
+    from .ops import decayed_attention as decayed_attention
+    from .ops import decayed_attention_step as decayed_attention_step
+    from .ops import delta_rule as delta_rule
+    from .ops import delta_rule_step as delta_rule_step
     from .ops import explain_dispatch as explain_dispatch
     from .ops import join_states as join_states
     from .ops import linear_attention as linear_attention
@@ -57,6 +61,10 @@ __all__ = [
     "__version__",
     "attention_map",
     "data",
+    "decayed_attention",
+    "decayed_attention_step",
+    "delta_rule",
+    "delta_rule_step",
     "explain_dispatch",
     "feature_maps",
     "generate",

@@ -79,11 +79,14 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
 
 
 NOT_SHIPPED = {"mnist": "mnist", "cifar10": "cifar10", "an4": "an4", "fsdd": "fsdd", "etth1": "timeseries"}
+NOT_SHIPPED |= {"piqa": "fewshot", "copa": "fewshot"}
 SHORT = {"--steps": "2", "--warmup": "0", "--eval-rows": "4", "--batch-size": "4", "--eval-every": "2"}
 
 
 def shortened(words: list[str]) -> list[str]:
     """The same command for two steps: `--steps 3000` becomes `--steps 2`."""
+    if "--fewshot" in words:
+        return [*words[: words.index("--limit")], "--limit", "4"] if "--limit" in words else [*words, "--limit", "4"]
     if words[1] == "eval":
         return [*words, "--rows", "4"]
     if words[1] != "train" or words[2] == "presets":

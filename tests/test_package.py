@@ -28,6 +28,10 @@ PUBLIC = {
     "__version__",
     "attention_map",
     "data",
+    "decayed_attention",
+    "decayed_attention_step",
+    "delta_rule",
+    "delta_rule_step",
     "explain_dispatch",
     "feature_maps",
     "generate",
@@ -68,7 +72,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "icl": {"models", "tasks", "native"},
     "hf": {"models", "generate", "ops", "data"},
     "pretrained": {"models", "data"},
-    "experiments": {"tasks", "data", "layers", "models", "train", "icl"},
+    "fewshot": {"models", "generate", "data"},
+    "experiments": {"tasks", "data", "feature_maps", "layers", "models", "train", "icl"},
     "reports": {"experiments", "icl"},
     "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate", "tasks", "icl"},
     "cli": None,
@@ -89,6 +94,7 @@ HOMES = {
     "fast_transformers": {"bench"},
     "fla": {"bench"},
     "transformers": {"hf"},
+    "lm_eval": {"fewshot"},
     "tokenizers": {"data", "hf"},
     "soundfile": {"data"},
     "PIL": {"data"},
@@ -102,7 +108,7 @@ HOMES = {
 }
 CORE = {"torch", "numpy", "safetensors"}
 LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the function that needs them
-OPTIONAL_FOLDERS = {"hf"}  # imported by name or not at all: here the packages they are about may stand at the top
+OPTIONAL_FOLDERS = {"fewshot", "hf"}  # imported by name or not at all: here what they are about may stand at the top
 OPTIONAL_FILES = {"icl/estimator.py"}  # likewise, loaded on first use of what they define
 
 # What must not come along with the torch-side API; `import torch` alone brings none of them.
@@ -237,7 +243,7 @@ def test_optional_packages_and_extras_agree() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for package, extra in OPTIONAL.items():
         assert re.search(rf'^{extra} = \[.*"{package}>=', text, re.MULTILINE), f"[{extra}] does not bring {package}"
-        assert {"pillow": "PIL", "scikit-learn": "sklearn"}.get(package, package) in LAZY
+        assert {"pillow": "PIL", "scikit-learn": "sklearn", "lm-eval": "lm_eval"}.get(package, package) in LAZY
 
 
 def test_no_file_names_a_machine() -> None:

@@ -169,12 +169,12 @@ def say_interrupted(document: Row, console: Console) -> None:
 
 
 def deliver(document: Row, json: bool, show: Callable[[Row, Console], None]) -> None:
-    """A measured document to standard output, as JSON or as tables; leaves with 130 when it was interrupted."""
+    """A document to standard output, as JSON or as tables; leaves with 130 when it says it was interrupted."""
     if json:
         print(json_format.dumps(document, indent=1))
     else:
         show(document, Console(width=None if sys.stdout.isatty() else 150))
-    if document["interrupted"]:
+    if document.get("interrupted"):
         sys.exit(130)
 
 

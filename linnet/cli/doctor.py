@@ -25,6 +25,7 @@ OPTIONAL = {  # package -> the extra that brings it
     "pillow": "vision",
     "matplotlib": "report",
     "transformers": "hf",
+    "lm-eval": "eval",
     "gguf": "gguf",
     "scikit-learn": "sklearn",
     "ray": "sweep",

@@ -2,7 +2,8 @@
 
 Text and images: nats and bits, for text also bits per byte, which do not depend on the tokenizer. Speech: error rates
 of symbols and words, greedy or by a prefix beam. Streams: mean errors beside persistence and ridge regression.
-With --weights the same data are stepped through as well (eval_step.py); --text brings data to a model (eval_text.py).
+With --weights the same data are stepped through as well (eval_step.py); --text brings data to a model (eval_text.py);
+--fewshot asks one or more models the questions of usual sets (eval_fewshot.py).
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from .eval_options import FewShot, FewShotOptions
 from .train_show import shown
 
+BATCH = 16  # examples at a time
 LENGTH = 256  # tokens of a piece of --text
 
 evaluate = App(name="eval", help_format="plaintext")
@@ -36,24 +39,28 @@ class Opened(NamedTuple):
 @evaluate.default
 def run_eval(
     folder: Path,
-    *,
+    *more: Path,
     checkpoint: str | None = None,
     split: Literal["test", "valid"] = "test",
     rows: int = 0,
-    batch_size: int = 16,
+    batch_size: int = BATCH,
     beam: int = 0,
     weights: Literal["float32", "bfloat16", "int8"] | None = None,
     backend: Literal["auto", "native", "torch"] = "auto",
     text: Path | None = None,
     length: int = LENGTH,
     json: Annotated[bool, Parameter(negative="")] = False,
+    few: FewShot = None,
 ) -> None:
     """Measure a model on data that it was not trained on.
 
     Parameters
     ----------
     folder
-        The --out of `linnet train`; with --text a language model's own folder, such as the --out of `linnet import`.
+        The --out of `linnet train`; with --text a language model's own folder, such as the --out of `linnet import`;
+        with --fewshot either.
+    more
+        With --fewshot: other models to set beside it.
     checkpoint
         Which one, such as step-00000200; the newest unless given.
     split
@@ -79,6 +86,14 @@ def run_eval(
     for name, value, least in limits:
         if value < least:
             raise ValueError(f"--{name} is {value}; accepted: {least} or more")
+    asked = FewShotOptions() if few is None else few
+    if asked.fewshot is not None:
+        of_data = {"checkpoint": checkpoint, "split": split, "rows": rows, "batch-size": batch_size, "beam": beam}
+        of_data |= {"weights": weights, "backend": backend, "text": text, "length": length}
+        return _few_shot([folder, *more], asked, of_data, json)
+    if more or asked != FewShotOptions():
+        what = f"{1 + len(more)} folders are" if more else "--shots, --limit, --seed or --context is"
+        raise ValueError(f"{what} given without --fewshot; accepted: one folder and its own options; add --fewshot")
     if backend != "auto" and weights is None:
         raise ValueError(f"--backend is {backend}, but nothing is stepped; add --weights, such as --weights float32")
     if text is None:
@@ -99,6 +114,19 @@ def run_eval(
         print(json_format.dumps(_finite(found)))
     else:
         _show(here.kind, found, beam)
+
+
+def _few_shot(folders: list[Path], asked: FewShotOptions, of_data: dict[str, Any], json: bool) -> None:
+    """Questions instead of held-out data; options about those must be left alone."""
+    for name, value in of_data.items():
+        if value not in (None, 0, "test", "auto", BATCH, LENGTH):
+            raise ValueError(
+                f"--{name} is {value}, but --fewshot asks questions; leave one out (--limit is how many; a "
+                "checkpoint is named by its own folder)"
+            )
+    from .eval_fewshot import ask
+
+    ask(folders, asked, json=json)
 
 
 def _of_run(folder: Path, checkpoint: str | None, split: str, beam: int, weights: str | None, length: int) -> Opened:

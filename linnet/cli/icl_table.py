@@ -11,20 +11,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from . import icl_table_show
 from .bench import SEVERAL
-from .train_show import duration
+from .rows_watcher import RowsWatcher
 
 OUT = Path("runs") / "icl"
 QUICK: dict[str, Any] = {"layers": (1, 2, 3), "noise": ("U5",), "sequences": 20_000}
-QUIET = 15.0  # seconds without a line, where there is no bar
 LESSON = """\
 Train FULL, DIAG and GD++ linear transformers on noisy linear regression and
 print, for each number of layers, model and noise, the paper's loss and ours.
@@ -153,10 +150,14 @@ def run(options: dict[str, Any], out: Path, workers: str, console: Console) -> t
     if "noise" in options:
         options["noise"] = tuple(dict.fromkeys(Noise.parse(text).name for text in options["noise"]))
     plan = icl_units.Plan(**options)
-    with Watcher(console, icl_units.cost) as watcher:
+    with RowsWatcher(console, "icl table", icl_units.cost, icl_table_show.one_line) as watcher:
+
+        def start(units: Sequence[icl_units.Unit]) -> None:
+            watcher.start([config for unit in units for config in unit.missing()])
+
         try:
             failures = icl_table.run_table(
-                plan, out, workers=workers, on_start=watcher.start, on_row=watcher.row, on_failure=watcher.failure
+                plan, out, workers=workers, on_start=start, on_row=watcher.row, on_failure=watcher.failure
             )
         except KeyboardInterrupt:
             return False, True
@@ -174,52 +175,12 @@ def read(folder: Path) -> dict[str, Any]:
     from ..experiments import read_rows
     from ..experiments.clock import minutes
     from ..experiments.icl_compare import document
-    from ..experiments.icl_table import CLOCK, ROWS, check_experiment
+    from ..experiments.icl_table import CLOCK, ROWS
+    from ..experiments.icl_units import EXPERIMENT
+    from ..experiments.results import check_experiment
 
     rows = read_rows(folder / ROWS)
     if not rows:
         raise ValueError(f"{folder} has no row yet; run linnet icl table --out {folder} until the first")
-    check_experiment(rows, folder)
+    check_experiment(rows, EXPERIMENT, folder)
     return document(rows, minutes(folder / CLOCK))
-
-
-class Watcher:
-    """Progress on stderr, with an estimate: a bar on a terminal, elsewhere a line now and then."""
-
-    def __init__(self, console: Console, cost: Any) -> None:
-        self.console, self.cost = console, cost
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn())
-        self.bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-        self.began = self.spoken = monotonic()
-        self.total = self.done = 0.0
-        self.rows = self.all = 0
-
-    def __enter__(self) -> Watcher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def start(self, units: Sequence[Any]) -> None:
-        missing = [config for unit in units for config in unit.missing()]
-        self.all, self.total = len(missing), sum(self.cost(config) for config in missing)
-        self.task = self.bar.add_task("icl table", total=self.total, now=f"0/{self.all}")
-        self.bar.start()
-
-    def row(self, row: dict[str, Any]) -> None:
-        self.rows, self.done = self.rows + 1, self.done + self.cost(row["config"])
-        now = f"{self.rows}/{self.all}, {self.left()} left"
-        self.bar.update(self.task, completed=self.done, now=now)
-        if self.bar.disable and (monotonic() - self.spoken >= QUIET or self.rows == self.all):
-            self.spoken = monotonic()
-            self._say(f"{now}; last: {icl_table_show.one_line(row)}")
-
-    def failure(self, failure: Any) -> None:
-        self._say(f"failed: {failure.unit}: {failure.error}")
-
-    def left(self) -> str:
-        """As long for what is left as for what is done, by `cost`."""
-        return duration((monotonic() - self.began) * (self.total - self.done) / self.done)
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)

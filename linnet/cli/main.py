@@ -26,6 +26,7 @@ Commands to try first
     linnet eval runs/text      how good it is on what it has not seen
     linnet generate text runs/text --prompt "Call me"
                                what it writes, at a constant cost per letter
+    linnet recall --quick      what a state of a few kilobytes can remember
     linnet doctor              versions, processor, native kernels, choices
     linnet doctor --json       the same for a program, or for a bug report
     linnet bench ops --quick   our op beside scaled_dot_product_attention
@@ -43,6 +44,7 @@ app.command("linnet.cli.generate:generate", name="generate", help="Text and imag
 app.command("linnet.cli.import_model:import_model", name="import", help="Bring a pretrained Llama-type model in.")
 
 app.command("linnet.cli.icl:icl", name="icl", help="In-context learning: train, tabulate, verify, explain.")
+app.command("linnet.cli.recall:recall", name="recall", help="Which mixer, at which state size, remembers how much.")
 
 bench = App(name="bench", help="Measure on this machine, beside what you would use instead.")
 bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")

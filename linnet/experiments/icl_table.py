@@ -11,7 +11,7 @@ from the saved model before it, and finds the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..models.icl import ICLTransformer
 from ..tasks import Gram, Noise, Regression
 from .clock import Clock
 from .icl_units import EXPERIMENT, GROWN, Chain, Plan, Rules, Unit, make_units
-from .results import Row, Store, make_row
+from .results import Row, Store, check_experiment, make_row
 from .runner import Failure, check_workers, run_all
 
 ROWS, CLOCK, MODELS = "rows.jsonl", "clock.json", "models"
@@ -69,16 +69,9 @@ def run_table(
         return run_all(units, function, store, workers=workers, on_row=keep, on_failure=on_failure)
 
 
-def check_experiment(rows: Iterable[Row], out: Path) -> None:
-    for row in rows:
-        found = row["config"].get("experiment")
-        if found != EXPERIMENT:
-            raise StateError(f"{out} holds rows of experiment {found}, not {EXPERIMENT}; name another folder")
-
-
 def check_rows(rows: Sequence[Row], plan: Plan, out: Path) -> None:
     """The rows of OUT must belong to this experiment, this recipe and this number of test sequences."""
-    check_experiment(rows, out)
+    check_experiment(rows, EXPERIMENT, out)
     for row in rows:
         for name, value in (("recipe", plan.recipe), ("sequences", plan.sequences)):
             found = row["config"].get(name, value)  # baselines have no recipe

@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
@@ -69,6 +69,14 @@ def read_rows(path: Path) -> list[Row]:
     except OSError as error:
         raise StateError(f"{path} cannot be read ({error.strerror}); name the folder of an experiment") from None
     return [_parsed(line, path, number) for number, line in enumerate(whole.splitlines(), start=1)]
+
+
+def check_experiment(rows: Iterable[Row], experiment: str, folder: Path) -> None:
+    """StateError unless every row belongs to this experiment."""
+    for row in rows:
+        found = row["config"].get("experiment")
+        if found != experiment:
+            raise StateError(f"{folder} holds rows of experiment {found}, not {experiment}; name another folder")
 
 
 class Store:

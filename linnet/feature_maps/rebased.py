@@ -42,32 +42,28 @@ class NormAffine(nn.Module):
         self, n_heads: int, head_dim: int, *, norm_scope: str, affine: str, use_gamma: bool, use_beta: bool, eps: float
     ) -> None:
         super().__init__()
-        self.n_heads, self.head_dim, self.norm_scope, self.eps = n_heads, head_dim, norm_scope, eps
+        self.n_heads, self.head_dim, self.eps = n_heads, head_dim, eps
         # only these two look at the axis of heads; the others take any number of heads
         self.needs_heads = norm_scope == "joint" or affine == "per_head"
         shape = (n_heads, head_dim) if affine == "per_head" else (head_dim,)
         learned = affine != "none"
         self.gamma = nn.Parameter(torch.ones(shape)) if learned and use_gamma else None
         self.beta = nn.Parameter(torch.zeros(shape)) if learned and use_beta else None
+        self.over = {"joint": (n_heads, head_dim), "per_head": (head_dim,), "none": ()}[norm_scope]  # the norm's axes
+        self.fused = self.over == shape  # torch's layer norm has the affine part inside then
 
     def forward(self, x: Tensor) -> Tensor:  # [..., H, D] -> [..., H, D], in the dtype of x
         if self.needs_heads:
             check_heads(x, self.n_heads, self.head_dim, "ReBased")
         else:
             check_width(x, self.head_dim, "ReBased")
-        a = self.norm(x.to(wide_dtype(x, self.gamma, self.beta)))
-        if self.gamma is not None:
-            a = a * self.gamma.to(a.dtype)
-        if self.beta is not None:
-            a = a + self.beta.to(a.dtype)
-        return a.to(x.dtype)
-
-    def norm(self, x: Tensor) -> Tensor:
-        if self.norm_scope == "none":
-            return x
-        if self.norm_scope == "per_head":
-            return layer_norm(x, (self.head_dim,), eps=self.eps)
-        return layer_norm(x, (self.n_heads, self.head_dim), eps=self.eps)
+        wide = wide_dtype(x, self.gamma, self.beta)
+        gamma, beta = (None if p is None else p.to(wide) for p in (self.gamma, self.beta))
+        if self.fused:
+            return layer_norm(x.to(wide), self.over, gamma, beta, self.eps).to(x.dtype)
+        a = layer_norm(x.to(wide), self.over, eps=self.eps) if self.over else x.to(wide)
+        a = a if gamma is None else a * gamma
+        return (a if beta is None else a + beta).to(x.dtype)
 
 
 class ReBased(FeatureMap):

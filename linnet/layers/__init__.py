@@ -19,6 +19,13 @@ from .attention import SoftmaxAttention as SoftmaxAttention
 from .attention import WindowAttention as WindowAttention
 from .block import Block as Block
 from .cross_attention import CrossAttention as CrossAttention
+from .decay import GLA as GLA
+from .decay import RetNet as RetNet
+from .delta import Delta as Delta
+from .delta import GatedDelta as GatedDelta
+from .lsh import LSHAttention as LSHAttention
+from .mamba import Mamba as Mamba
+from .mamba2 import Mamba2 as Mamba2
 from .matrix import MatrixMixer as MatrixMixer
 from .mixer import Mixer as Mixer
 from .mixer import attention_map as attention_map
@@ -28,12 +35,24 @@ from .norm import NORMS as NORMS
 from .norm import build_norm as build_norm
 from .positions import LearnedPositions as LearnedPositions
 from .positions import SinusoidalPositions as SinusoidalPositions
+from .rwkv import RWKV4 as RWKV4
+from .rwkv import RWKV7 as RWKV7
 from .short_conv import BaseConv as BaseConv
 from .short_conv import GatedConv as GatedConv
+from .short_conv import Shift as Shift
 
-CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv}
-RULES: dict[str, Callable[..., MatrixMixer]] = {}
-MIXERS = (*FEATURE_MAPS, "softmax", "window", *RULES, *CONVOLUTIONS)
+CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv, "shift": Shift}
+RULES: dict[str, Callable[..., MatrixMixer]] = {
+    "retnet": RetNet,
+    "gla": GLA,
+    "mamba2": Mamba2,
+    "delta": Delta,
+    "gated_delta": GatedDelta,
+    "mamba": Mamba,
+    "rwkv4": RWKV4,
+    "rwkv7": RWKV7,
+}
+MIXERS = (*FEATURE_MAPS, "softmax", "window", "lsh", *RULES, *CONVOLUTIONS)
 LOOK_BACK = ("window", *RULES)  # not for bidirectional models
 
 
@@ -53,4 +72,6 @@ def build_mixer(
         return SoftmaxAttention(d_model, n_heads, **attention, **options)
     if name == "window":
         return WindowAttention(d_model, n_heads, **attention, **{"window": 64, **options})
+    if name == "lsh":
+        return LSHAttention(d_model, n_heads, **attention, **options)
     return LinearAttention(d_model, n_heads, feature_map=name, options=options, **attention)

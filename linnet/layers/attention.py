@@ -2,7 +2,8 @@
 
     y = W_o attend(rotate(W_q x), rotate(W_k x), W_v x) + b_o          x, y [B,T,E]
 
-LinearAttention (any feature map), SoftmaxAttention, WindowAttention differ only in the op and in what it remembers.
+LinearAttention (any feature map), SoftmaxAttention, WindowAttention, and LSHAttention of lsh.py, differ only in the op
+and in what it remembers.
 E model width, H query heads, G = H / n_kv_heads queries share one key-value head (Ainslie et al. 2023,
 arXiv:2305.13245): the state is kept once for each key-value head.   q [B,T,H,D]   k [B,T,H/G,D]   v [B,T,H/G,V]
 """
@@ -32,6 +33,9 @@ from .positions import BASE, Rotation, rotation
 class Attention(Mixer):
     """The projections, heads and rotation that all attention layers share; a subclass says how to attend."""
 
+    own_keys = True  # False: the keys are made from the queries
+    head_axis = 2  # of the tensors of the state
+
     def __init__(
         self,
         d_model: int,
@@ -55,7 +59,8 @@ class Attention(Mixer):
         if rotary and self.key_dim % 2:
             raise ValueError(f"rotary positions turn pairs of numbers, but key_dim is {self.key_dim}; use an even one")
         self.group = n_heads // self.n_kv_heads
-        self.widths = (n_heads * self.key_dim, self.n_kv_heads * self.key_dim, self.n_kv_heads * self.head_dim)
+        keys = self.n_kv_heads * self.key_dim if self.own_keys else 0
+        self.widths = (n_heads * self.key_dim, keys, self.n_kv_heads * self.head_dim)
         self.qkv = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for the three
         self.out = nn.Linear(n_heads * self.head_dim, d_model, bias=bias)
 
@@ -91,6 +96,13 @@ class Attention(Mixer):
         assert new is not None
         return self.out(out.flatten(1)), new
 
+    def attention_map(self, x: Tensor) -> Tensor:
+        """x [B,T,E] -> [B,H,T,T]: what the op makes of unit vectors as values, so its very weights, norm included."""
+        q, k, _ = self.project(x, None)
+        unit = torch.eye(x.shape[1], dtype=q.dtype, device=q.device)[:, None].expand(*q.shape[:3], -1)  # [B,T,H,T]
+        out, _ = self.attend(q, self.shared(k), unit, causal=self.causal)
+        return out.transpose(1, 2)
+
     def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
         turn = self._turn(x, positions) if self.rotary else None
@@ -122,8 +134,6 @@ class Attention(Mixer):
             return state
         first = torch.arange(0, self.n_heads, self.group, device=state[0].device)
         return _heads(state, self.head_axis, lambda x, axis: x.index_select(axis, first))
-
-    head_axis = 2  # of the tensors of the state
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, Any]:
@@ -165,14 +175,8 @@ class LinearAttention(Attention):
         return linear_bytes(length, heads=self.n_kv_heads, **sizes, dtype=dtype)
 
 
-class SoftmaxAttention(Attention):
-    """Softmax attention; its state is every key and value so far."""
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:
-        return softmax_attention(q, k, v, **how)
-
-    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: KVState | None) -> tuple[Tensor, KVState]:
-        return softmax_attention_step(q, k, v, state)
+class CachedAttention(Attention):
+    """Base of those whose state is every key and value so far."""
 
     def empty_state(
         self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
@@ -182,6 +186,16 @@ class SoftmaxAttention(Attention):
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         return softmax_bytes(length, heads=self.n_kv_heads, head_dim=self.key_dim, value_dim=self.head_dim, dtype=dtype)
+
+
+class SoftmaxAttention(CachedAttention):
+    """Softmax attention."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:
+        return softmax_attention(q, k, v, **how)
+
+    def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: KVState | None) -> tuple[Tensor, KVState]:
+        return softmax_attention_step(q, k, v, state)
 
 
 class WindowAttention(Attention):

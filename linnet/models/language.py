@@ -4,7 +4,7 @@
     logits, state = model.step(token, state)   token [B]     ->  logits [B,N], equal to the last of the above
 
 The loss is the cross entropy of `targets` (tokens shifted by one) in nats; a target of -100 is not scored.
-B batch, T time, E model width, N vocabulary.
+B batch, T time, E model width, N vocabulary, n positions with a target.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ..ops.cross_entropy import linear_cross_entropy
+from ..ops.cross_entropy import SCORES, linear_cross_entropy
 from .backbone import Backbone
 from .base import StreamModel
 from .config import ModelConfig
@@ -60,6 +60,16 @@ class LanguageModel(StreamModel):
         check_tokens(targets, self.config.vocab_size, ignore=IGNORE)
         h, _ = self.backbone(self.enter(tokens), output_state=False)
         return linear_cross_entropy(h, self.out_weight, None, targets, IGNORE)
+
+    @torch.no_grad()
+    def answers(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """predicted, wanted [n]: the likeliest token and the target wherever there is one, row after row."""
+        tokens, targets = batch["tokens"], batch["targets"]
+        check_tokens(targets, self.config.vocab_size, ignore=IGNORE)
+        h, _ = self.backbone(self.enter(tokens), output_state=False)
+        scored = targets != IGNORE
+        blocks = h[scored].split(max(1, SCORES // self.config.vocab_size))  # as in the loss: never all scores at once
+        return torch.cat([linear(block, self.out_weight).argmax(-1) for block in blocks]), targets[scored]
 
     @property
     def out_weight(self) -> Tensor:  # [N,E]

@@ -3,6 +3,8 @@
     linear_attention            kernel attention, constant state; parallel, chunked and recurrent form
     softmax_attention           the quadratic baseline, with a growing KV cache
     sliding_window_attention    softmax over the last tokens only, constant state
+    decayed_attention           linear attention whose memory fades, by head or by key channel
+    delta_rule                  a matrix that a token can overwrite, not only add to
     short_conv                  each channel over its last few tokens, constant state
 
 Each takes q, k, v [B,T,H,.] (short_conv: x [B,T,E]) and an initial state, and hands back the state after the last token
@@ -11,6 +13,10 @@ when asked; each has a `_step` for one token at a time, and its module a `state_
 
 from __future__ import annotations
 
+from .decay import decayed_attention as decayed_attention
+from .decay import decayed_attention_step as decayed_attention_step
+from .delta import delta_rule as delta_rule
+from .delta import delta_rule_step as delta_rule_step
 from .dispatch import Decision as Decision
 from .dispatch import explain_dispatch as explain_dispatch
 from .linear_attention import linear_attention as linear_attention

@@ -3,7 +3,8 @@
     sum_r  log sum_n exp(w_n . h_r + b_n) - (w_y . h_r + b_y),  y = targets_r;  gradient of the scores: softmax - onehot
 
 A block of tokens at a time: its scores, its losses, and at once its part of the gradients, so that the scores are gone
-before the next block. Memory is that of a block, not of tokens times vocabulary.
+before the next block. Memory is that of a block, not of tokens times vocabulary. Where many tokens have no target, as in
+recall tasks, those that have one are gathered first and the others have no scores at all.
 E model width, N vocabulary:  h [..., E]   weight [N,E]   bias [N] or None   targets [...] long
 """
 
@@ -20,6 +21,7 @@ from ..native import memory, nn
 from .eager import BLOCK, gradients, native, readable, rows, wants_graph
 
 SCORES = 1 << 20  # numbers in a block of scores: 4 MiB
+MOST_GATHERED = 0.75  # of all tokens: with more targets than this, copying rows costs what it saves
 
 
 def linear_cross_entropy(
@@ -32,6 +34,9 @@ def linear_cross_entropy(
     at = torch.where(counted, flat, -1)
     if readable(targets):
         _check(at, weight.shape[0], ignore_index)
+        if count <= MOST_GATHERED * len(at):
+            here = counted.nonzero()[:, 0]
+            h, flat, at = h.flatten(0, -2).index_select(0, here), flat[here], at[here]
     if not native(h, weight, bias) or not readable(targets):
         return _plain(h, weight, bias, targets=flat, ignore_index=ignore_index), count
     if wants_graph(h, weight, bias):

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from ..native import memory, nn
 from .eager import BLOCK, SMALLEST, gradients, native, rows, wants_graph
 
+NUMBERS = 1 << 18  # in a block of results: where they are narrow, a block has more tokens than `BLOCK`
 Table: TypeAlias = "tuple[Tensor, Tensor]"  # cos, sin; P divides the number of tokens
 
 
@@ -67,9 +68,9 @@ def _forward(
     x: Tensor, weight: Tensor, bias: Tensor | None, widths: tuple[int, int, int], table: Table | None
 ) -> Tensor:
     dense = rows(x)
-    out = memory.empty(dense.shape[0], weight.shape[0])
-    for start in range(0, dense.shape[0], BLOCK):
-        part, given = out[start : start + BLOCK], dense[start : start + BLOCK]
+    out, step = memory.empty(dense.shape[0], weight.shape[0]), max(BLOCK, NUMBERS // weight.shape[0])
+    for start in range(0, dense.shape[0], step):
+        part, given = out[start : start + step], dense[start : start + step]
         if bias is None:
             torch.mm(given, weight.t(), out=part)
         else:
@@ -101,13 +102,13 @@ class _Project(torch.autograd.Function):
 def _backward(
     grads: list[Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, widths: tuple[int, ...], table: Table | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    R = x.shape[0]
+    R, step = x.shape[0], max(BLOCK, NUMBERS // weight.shape[0])
     dx, dweight = memory.empty(*x.shape), torch.zeros_like(weight)
     dbias = None if bias is None else torch.zeros_like(bias)
-    scratch = torch.empty(min(BLOCK, R), weight.shape[0])
+    scratch = torch.empty(min(step, R), weight.shape[0])
     turns = (table, table, None)
-    for start in range(0, R, BLOCK):
-        part = slice(start, min(start + BLOCK, R))
+    for start in range(0, R, step):
+        part = slice(start, min(start + step, R))
         packed = scratch[: part.stop - start]
         for into, g, one in zip(packed.split(widths, dim=1), grads, turns, strict=True):
             nn.rotate(into, g[part], one, start, back=True)

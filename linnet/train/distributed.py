@@ -64,6 +64,9 @@ class Team:
             raise ValueError(f"RANK is {rank} with WORLD_SIZE {world}; accepted: from 0 to {world - 1}")
         if world == 1:
             return cls.alone()
+        # Before the group: DDP imports this, and its functions keep the group of that moment as a default for good.
+        import torch.distributed.nn
+
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         return cls(rank, world, "ddp" if strategy == "auto" else strategy)
 
@@ -174,11 +177,20 @@ class Team:
             dist.barrier()
 
     def close(self) -> None:
-        """Leave the process group, if there is one."""
+        """Leave the process group, if there is one; no thread of gloo is left then. A sharded model computes no more.
+
+        A thread of gloo that drops a tensor when Python has begun to end aborts the process. Threads end with the group
+        and the group with its last holder, so it is taken from the models, which the caller may keep. Not ended by this
+        are those of a group that someone else holds, such as the traceback of a collective operation that failed.
+        """
         if self.world > 1:
             # Before the group: were DDP the last to hold it, it would wait for gloo's threads without letting Python
             # run, which is what they may be waiting for.
-            self._ddp = None
+            for holder in _holders(self._ddp, self._fsdp):
+                for name, value in list(vars(holder).items()):
+                    if isinstance(value, dist.ProcessGroup) or name in ("reducer", "logger"):  # of DDP
+                        setattr(holder, name, None)
+            self._ddp = self._fsdp = None
             if self._relay is not None:
                 with suppress(RuntimeError):  # a rank that has failed takes nothing more
                     self._relay.finish()
@@ -249,6 +261,18 @@ def _shard(model: Model, world: int) -> Any:
     for method in ("loss", "metrics"):  # entered from outside, like forward: parameters must be whole in them too
         register_fsdp_forward_method(sharded, method)
     return sharded
+
+
+def _holders(ddp: Any, fsdp: Any) -> Iterator[Any]:
+    """What of torch's own has the process group, or what has it, among its attributes."""
+    if ddp is not None:
+        yield ddp
+    for module in () if fsdp is None else fsdp.modules():
+        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        for info in (group.mesh_info for group in groups if group is not None):
+            getattr(info.mesh, "_pg_registry", {}).clear()  # not in every version of torch
+            yield info
 
 
 def _local(x: Tensor) -> Tensor:

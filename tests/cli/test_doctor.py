@@ -107,7 +107,7 @@ def test_a_loaded_library_shows_what_it_is(found: dict[str, Any]) -> None:
 
 def test_optional_packages_are_those_installed(found: dict[str, Any]) -> None:
     names = {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib", "transformers", "gguf"}
-    names |= {"scikit-learn", "ray"}
+    names |= {"scikit-learn", "ray", "lm-eval"}
     assert set(found["optional"]) == names
     text = " ".join(shown(found).split())
     for name, entry in found["optional"].items():

@@ -8,18 +8,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet.layers import MIXERS, Mixer, build_mixer
+from linnet.layers import CONVOLUTIONS, LOOK_BACK, MIXERS, RULES, Mixer, build_mixer
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}  # float64
 B, T, E = 2, 13, 24
-OPTIONS: dict[str, dict[str, Any]] = {"window": {"window": 4}, "favor": {"num_features": 8}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {"window": 4},
+    "lsh": {"n_buckets": 4, "span": 2},
+    "favor": {"num_features": 8},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rotary": {"rotary": True},
     "grouped": {"n_kv_heads": 2},
     "narrow keys, grouped, rotary": {"n_kv_heads": 1, "key_dim": 2, "head_dim": 5, "rotary": True, "bias": False},
 }
-CASES = [(name, variant) for name in MIXERS for variant in VARIANTS]
+CASES = [
+    (name, variant)
+    for name in MIXERS
+    for variant in VARIANTS
+    if name not in (*RULES, "lsh") or "n_kv_heads" not in VARIANTS[variant]
+]
 
 
 def mixer(name: str, variant: str = "plain", **more: Any) -> Mixer:
@@ -74,7 +83,7 @@ def test_padding_anywhere_changes_nothing(name: str, variant: str) -> None:
     positions = (mask.long().cumsum(1) - 1).clamp(min=0)
     out, state = layer(padded, mask=mask, positions=positions, output_state=True)
     torch.testing.assert_close(out[mask], plain[0], **CLOSE)
-    if name != "softmax":  # a KV cache keeps the padding beside its mask
+    if name not in ("softmax", "lsh"):  # a KV cache keeps the padding beside its mask
         assert_states_equal(state, final)
 
 
@@ -92,17 +101,17 @@ def test_packed_sequences_do_not_see_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXERS)
 def test_state_bytes_and_empty_state_tell_the_truth(name: str) -> None:
-    layer = mixer(name, "grouped")
+    layer = mixer(name, "plain" if name in (*RULES, "lsh") else "grouped")
     _, state = layer(inputs(1), output_state=True)
     assert layer.state_bytes(T, torch.float64) == state.nbytes
     empty = layer.empty_state(1, dtype=torch.float64)
-    if name != "softmax":
+    if name not in ("softmax", "lsh"):  # these grow
         assert [x.shape for x in empty] == [x.shape for x in state]
     again, _ = layer(inputs(1), empty)
     torch.testing.assert_close(again, layer(inputs(1))[0], **CLOSE)
 
 
-@pytest.mark.parametrize("name", [m for m in MIXERS if m not in ("window", "conv", "gated_conv")])
+@pytest.mark.parametrize("name", [m for m in MIXERS if m not in (*LOOK_BACK, *CONVOLUTIONS)])
 def test_bidirectional_sees_the_future_and_ignores_padding(name: str) -> None:
     layer, x = mixer(name, "rotary", causal=False), inputs()
     mask = torch.ones(B, T, dtype=torch.bool)

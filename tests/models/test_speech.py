@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
-from linnet.layers import MIXERS
+from linnet.layers import LOOK_BACK, MIXERS
 from linnet.models import ModelConfig, build, count_parameters, state_bytes
 from linnet.models.ctc import edit_distance
 from linnet.models.speech import BiLSTMModel, SpeechModel
@@ -49,7 +49,7 @@ def test_steps_equal_the_parallel_pass(mixer: str) -> None:
 
 @pytest.mark.parametrize(
     ("mixer", "causal"),
-    [*((name, True) for name in MIXERS), *((name, False) for name in (*MIXERS, "bilstm") if name != "window")],
+    [*((name, True) for name in MIXERS), *((name, False) for name in (*MIXERS, "bilstm") if name not in LOOK_BACK)],
 )
 def test_padding_changes_nothing(mixer: str, causal: bool) -> None:
     model, given = speech(mixer=mixer, causal=causal, positions="sinusoidal"), batch()["features"]

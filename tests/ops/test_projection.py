@@ -37,7 +37,8 @@ def test_project(width: int | None, bias: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [BLOCK - 1, BLOCK + 5])
-def test_blocks_and_sequences_meet(length: int) -> None:
+def test_blocks_and_sequences_meet(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "NUMBERS", 1)
     how = {"widths": (16, 16, 8), "table": table(length, 8)}
     check(partial(project, **how), partial(projection._plain, **how), draw((2, length, 16), (40, 16), (40,)))
 

@@ -1,0 +1,63 @@
+"""What can be measured of a trained recall model beside its accuracy; a configuration names the ones it wants.
+
+    gains     mean and spread of ReBased's gamma and beta, and what weight decay alone would have made of gamma
+    longer    accuracy on longer sequences and on more pairs than it was trained on
+
+A probe takes the model and its configuration and returns plain values for the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp
+from typing import Any
+
+from ...feature_maps.rebased import NormAffine
+from ...models import LanguageModel
+from ...train.optim import learning_rate
+from .config import RecallConfig
+from .score import ratio, score
+
+LONGER_ROWS = 128
+
+
+def gains(model: LanguageModel, config: RecallConfig) -> dict[str, Any]:
+    """Of every gamma and beta in the model; {} for a mixer that has none."""
+    affines = [module for module in model.modules() if isinstance(module, NormAffine)]
+    found: dict[str, Any] = {}
+    for name in ("gamma", "beta"):
+        values = [getattr(a, name).detach().flatten().double() for a in affines if getattr(a, name) is not None]
+        if values:
+            found |= {
+                f"{name}_mean": float(sum(x.mean() for x in values) / len(values)),
+                f"{name}_std": float(sum(x.std() for x in values) / len(values)),
+            }
+    return found | {"decay_alone": decay_alone(config)} if found else {}
+
+
+def decay_alone(config: RecallConfig) -> float:
+    """A parameter that starts at 1 and meets no gradient ends at the product of (1 - lr weight_decay)."""
+    if not config.decay_all:
+        return 1.0
+    training = config.training()
+    return exp(-training.weight_decay * sum(learning_rate(step, training) for step in range(training.steps)))
+
+
+def longer(model: LanguageModel, config: RecallConfig) -> list[dict[str, Any]]:
+    """Accuracy at 1, 2, 4 and 8 times the length and as many pairs, or at the same number of pairs."""
+    found = []
+    for factor in (1, 2, 4, 8):
+        for pairs in sorted({config.pairs, config.pairs * factor}):
+            length = config.seq_len * factor
+            if length >= config.vocab_size or pairs >= config.vocab_size // 2:
+                continue
+            other = config.but(seq_len=length, pairs=pairs)
+            try:
+                accuracy = ratio(score(model, other.source("test"), range(LONGER_ROWS))["all"])
+            except ValueError:  # learned positions end where training did
+                accuracy = None
+            found.append({"seq_len": length, "pairs": pairs, "accuracy": accuracy})
+    return found
+
+
+PROBES: dict[str, Callable[[LanguageModel, RecallConfig], Any]] = {"gains": gains, "longer": longer}

@@ -1,0 +1,119 @@
+"""One recall run: train, score the held-out sequences, count the bytes that were really stored; a row comes out.
+
+    accuracy    share of queries answered right at the last step, on TEST_ROWS sequences nothing was chosen by
+    chosen_by   the same on as many others: what a learning rate may be chosen by
+    transition  first evaluated step with an accuracy of 0.9 or more; None if there was none
+
+A search run (`stop_at`) ends as soon as it is good enough, and says so: its accuracy is not one to report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...models import LanguageModel, ModelConfig
+from ...train import Event, TrainingDiverged, fit
+from ..results import Row, make_row
+from .config import TEST_ROWS, RecallConfig, Task
+from .probes import PROBES
+from .score import ratio, score
+
+GOOD = 0.9  # where a run counts as past its transition
+
+
+class Recaller(LanguageModel):
+    """A language model that is evaluated by how many of the labelled tokens it gets right."""
+
+    @torch.no_grad()
+    def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+        loss = self.loss(batch)
+        predicted, wanted = self.answers(batch)
+        return {"loss": loss, "accuracy": ((predicted == wanted).sum(), loss[1])}
+
+
+class Kept:
+    """A source whose batches are drawn once: held-out sequences are scored again and again."""
+
+    def __init__(self, source: Task) -> None:
+        self.length, self.unit, self.fingerprint, self.units = (
+            source.length,
+            source.unit,
+            source.fingerprint,
+            source.units,
+        )
+        self._source = source
+        self._batches: dict[tuple[int, ...], dict[str, Tensor]] = {}
+
+    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        if tuple(rows) not in self._batches:
+            self._batches[tuple(rows)] = self._source.batch(rows)
+        return self._batches[tuple(rows)]
+
+
+class _Enough(Exception):
+    """A search run has reached what it was looking for."""
+
+
+def run(config: RecallConfig) -> Row:
+    """Train and measure one configuration."""
+    began = monotonic()
+    model, curve, ending = trained(config)
+    seconds = monotonic() - began
+    test = config.source("test")
+    scores = score(model, test, range(TEST_ROWS, 2 * TEST_ROWS))
+    metrics: dict[str, Any] = {
+        "accuracy": ratio(scores["all"]),
+    }
+    metrics["chosen_by"] = ratio(score(model, test, range(TEST_ROWS))["all"])
+    metrics |= {"sequences": ratio(scores["sequence"]), "curve": curve, "ending": ending}
+    metrics["transition"] = next((step for step, value in curve if value >= GOOD), None)
+    metrics["slices"] = {name: [*pair] for name, pair in scores.items() if name not in ("all", "sequence")}
+    metrics |= stored(model, config)
+    metrics |= {name: PROBES[name](model, config) for name in config.probes}
+    return make_row(config.to_dict(), metrics, seconds, {"parameters": model.parameter_count()})
+
+
+def rows_of(unit: RecallConfig) -> Iterator[Row]:
+    """What the runner calls: a unit is a configuration."""
+    yield run(unit)
+
+
+def trained(config: RecallConfig) -> tuple[Recaller, list[tuple[int, float]], str]:
+    """The model, its accuracy along the way, and how it ended: "", "stopped" or "diverged"."""
+    torch.manual_seed(config.seed)
+    model = Recaller(config.model())
+    curve: list[tuple[int, float]] = []
+
+    def watch(event: Event) -> None:
+        if event.kind == "eval":
+            curve.append((event.step, event.values["accuracy"]))
+            if config.stop_at and curve[-1][1] >= config.stop_at:
+                raise _Enough
+
+    try:
+        fit(model, config.source("train"), Kept(config.source("test")), config.training(), on_event=watch)
+    except _Enough:
+        return model.eval(), curve, "stopped"
+    except TrainingDiverged:
+        return model.eval(), curve, "diverged"
+    return model.eval(), curve, ""
+
+
+def stored(model: LanguageModel, config: RecallConfig) -> dict[str, int]:
+    """Bytes of state of one sequence after its last token, of the whole model and of the mixers under test."""
+    tokens = config.source("test").batch([0])["tokens"]
+    with torch.no_grad():
+        _, state = model(tokens)
+    assert state is not None
+    under_test = [layer.nbytes for name, layer in zip(model_mixers(config.model()), state.layers, strict=True) if name]
+    return {"state_bytes": state.nbytes, "mixer_bytes": sum(under_test)}
+
+
+def model_mixers(config: ModelConfig) -> list[bool]:
+    """For each layer, whether it is the mixer under test, which comes last in the pattern."""
+    return [(i + 1) % len(config.pattern) == 0 for i in range(config.n_layers)]

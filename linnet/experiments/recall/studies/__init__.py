@@ -1,0 +1,8 @@
+"""The studies by name: one question to a file."""
+
+from __future__ import annotations
+
+from ..study import Study
+from . import length
+
+STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in (length,)}

@@ -1,0 +1,175 @@
+"""Evaluation sets in a folder, read into plain items: what the model reads, what it chooses from, which is right.
+
+    choice   {"text", "choices", "label"}       the choice that is most likely after the text is taken
+    blank    {"choices", "ending", "label"}     the choice after which the ending is most likely (WinoGrande)
+    word     {"text", "word"}                   the word must be the most likely one after the text (LAMBADA)
+
+Files as in the folder `fewshot` of the data (data/folders.py). Examples shown before a question are never scored: the
+32 of FewGLUE (Schick and Schuetze 2021, arXiv:2009.07118) for SuperGLUE's sets, else the first 32 items of the set,
+which are held back. Questions are worded as is usual for these sets, so numbers can be set beside those of others.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..data.files import PathLike
+from ..data.folders import data_folder
+from ..errors import unknown
+from .superglue import READERS, Item
+
+Reader = Callable[[Path], tuple[list[Item], list[Item]]]  # of a folder: items, examples
+
+HELD_BACK = 32  # items of a set without examples of its own
+FOLDER = "fewshot"
+SCORED, SHOWN = "superglue_val_and_small_train.zip", "fewglue_32shot_train.zip"
+OPTION = re.compile(r"\s*\b(?:Answer|Option)\d: ")
+
+
+class ItemSet(NamedTuple):
+    """A set as it is used: `items` are scored, `examples` are shown."""
+
+    name: str
+    kind: str  # "choice", "blank" or "word"
+    normed: bool  # are choices long enough to be compared per letter as well?
+    items: list[Item]
+    examples: list[Item]
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of a guess: the mean of 1 / choices; of a word it is taken for 0."""
+        return 0.0 if self.kind == "word" else sum(1 / len(item["choices"]) for item in self.items) / len(self.items)
+
+    def first(self, limit: int | None) -> ItemSet:
+        """The same with so many items at most."""
+        return self._replace(items=self.items[:limit])
+
+
+def read_set(name: str, folder: PathLike | None = None) -> ItemSet:
+    """The set `name`, one of SETS, from the folder with its files; unless given, where data are looked for."""
+    if name not in SETS:
+        raise unknown("few-shot set", name, SETS)
+    place = data_folder(FOLDER) if folder is None else Path(folder)
+    if place is None:
+        raise FileNotFoundError(
+            f"there is no folder {FOLDER!r} with evaluation sets; set LINNET_DATA to the folder that holds it"
+        )
+    kind, normed, read = SETS[name]
+    try:
+        items, examples = read(place)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the set {name!r} needs {error.filename}, which is not there; copy it there, or set LINNET_DATA"
+        ) from error
+    except (KeyError, IndexError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"the file of the set {name!r} in {place} cannot be read ({type(error).__name__}: {error}); copy it again"
+        ) from error
+    if not items or not examples:
+        raise ValueError(
+            f"the set {name!r} in {place} has {len(items) + len(examples)} items; accepted: {HELD_BACK + 1} or more"
+        )
+    return ItemSet(name, kind, normed, items, examples)
+
+
+def _held_back(items: list[Item]) -> tuple[list[Item], list[Item]]:
+    return items[HELD_BACK:], items[:HELD_BACK]
+
+
+def _hellaswag(folder: Path) -> tuple[list[Item], list[Item]]:
+    """Six lines an item: context, number of the right ending, four endings."""
+    with bz2.open(folder / "hellaswag_val_full.txt.bz2", "rt", encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    starts = range(0, len(lines) - 5, 6)
+    return _held_back([{"text": lines[i], "choices": lines[i + 2 : i + 6], "label": int(lines[i + 1])} for i in starts])
+
+
+def _lambada(folder: Path) -> tuple[list[Item], list[Item]]:
+    """The last word of each passage, which the passage as a whole gives away."""
+    pairs = [row["text"].rsplit(" ", 1) for row in _rows(folder / "lambada_test_openai.jsonl.gz")]
+    return _held_back([{"text": text, "word": word} for text, word in pairs])
+
+
+def _piqa(folder: Path) -> tuple[list[Item], list[Item]]:
+    labels = _text(folder / "piqa_valid-labels.lst.gz").split()
+    rows = _rows(folder / "piqa_valid.jsonl.gz")
+    pairs = zip(rows, labels, strict=True)
+    return _held_back([_question(row["goal"], [row["sol1"], row["sol2"]], int(label)) for row, label in pairs])
+
+
+def _arc(part: str) -> Reader:
+    def read(folder: Path) -> tuple[list[Item], list[Item]]:
+        return _held_back([_question(*row) for row in _instructions(folder / f"arc_{part}_llmadapters.json.gz")])
+
+    return read
+
+
+def _openbookqa(folder: Path) -> tuple[list[Item], list[Item]]:
+    """A sentence to be ended, or a question: the text as it is."""
+    rows = _instructions(folder / "openbookqa_llmadapters.json.gz")
+    return _held_back([{"text": text, "choices": choices, "label": label} for text, choices, label in rows])
+
+
+def _winogrande(folder: Path) -> tuple[list[Item], list[Item]]:
+    """The sentence up to its blank with each name in it, and what comes after the blank."""
+    items = []
+    for text, options, label in _instructions(folder / "winogrande_llmadapters.json.gz"):
+        before, after = text.split("_", 1)
+        items.append({"choices": [before + option for option in options], "ending": after.strip(), "label": label})
+    return _held_back(items)
+
+
+def _superglue(name: str) -> Reader:
+    def read(folder: Path) -> tuple[list[Item], list[Item]]:
+        rows = _zipped(folder / SCORED, f"{name}/val.jsonl"), _zipped(folder / SHOWN, f"FewGLUE/{name}/train.jsonl")
+        items, examples = ([item for row in part for item in READERS[name](row)] for part in rows)
+        return items, examples
+
+    return read
+
+
+def _question(text: str, choices: list[str], label: int) -> Item:
+    return {"text": f"Question: {text}\nAnswer:", "choices": choices, "label": label}
+
+
+def _instructions(file: Path) -> list[tuple[str, list[str], int]]:
+    """(text, options, number of the right one) of rows that have them all in one instruction."""
+    found = []
+    for row in json.loads(_text(file)):
+        text, *options = OPTION.split(row["instruction"].split(": ", 1)[1].split("Answer format:")[0].rstrip())
+        found.append((text, options, int(row["answer"][-1]) - 1))
+    return found
+
+
+def _text(file: Path) -> str:
+    with gzip.open(file, "rt", encoding="utf-8") as opened:
+        return opened.read()
+
+
+def _rows(file: Path) -> list[Any]:
+    return [json.loads(line) for line in _text(file).split("\n") if line]
+
+
+def _zipped(file: Path, name: str) -> list[Any]:
+    with zipfile.ZipFile(file) as opened:
+        return [json.loads(line) for line in opened.read(name).decode("utf-8").split("\n") if line]
+
+
+# name -> kind, compared per letter as well, reader
+SETS: dict[str, tuple[str, bool, Reader]] = {
+    "lambada": ("word", False, _lambada),
+    "hellaswag": ("choice", True, _hellaswag),
+    "piqa": ("choice", True, _piqa),
+    "arc_easy": ("choice", True, _arc("easy")),
+    "arc_challenge": ("choice", True, _arc("challenge")),
+    "openbookqa": ("choice", True, _openbookqa),
+    "winogrande": ("blank", False, _winogrande),
+    **{name.lower(): ("choice", False, _superglue(name)) for name in READERS},
+}

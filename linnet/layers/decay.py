@@ -1,0 +1,118 @@
+"""Mixers with a memory that fades: linear attention without a normaliser, a decay, a norm and a gate on what is read.
+
+    S_t = Diag(a_t) S_{t-1} + k_t v_t^T,   y_t = W_o( norm(S_t^T q_t / sqrt(D)) * silu(W_g x_t) ),   q, k, v = W_qkv x
+
+retnet  a = 1 - 2^(-5-h), fixed for head h = 0, 1, ...; layer norm            Sun et al. 2023, arXiv:2307.08621
+gla     a_t = sigmoid(W_2 W_1 x_t + b)^(1/16), one per key channel; RMS norm  Yang et al. 2024, arXiv:2312.06635
+The norm is over the values of each head, with one gain for all heads. RetNet's rotation of q and k is left out: the
+decay knows the order without. The papers' keys are half as wide as their values; here both are equally wide unless
+`key_dim` says otherwise. State: S [B,H,D,V] alone.
+B batch, T time, E model width, H heads, D = key_dim, V = head_dim
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import log1p
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, silu
+
+from ..ops.decay import decayed_attention
+from ..ops.state import MatrixState
+from .attention import whole
+from .matrix import MatrixMixer, only_causal
+from .norm import build_norm
+
+SLOWER = 16  # the gate's sigmoid is taken to the power 1 / SLOWER: its start, one half, becomes 0.96
+
+
+class Decayed(MatrixMixer):
+    """Everything but the decay. `gate`: multiply by silu(W_g x) before the last projection."""
+
+    name: str
+    norm_name: str
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+        gate: bool = True,
+    ) -> None:
+        only_causal(self.name, causal, n_heads, n_kv_heads)
+        values = head_dim or whole(d_model, n_heads)
+        keys = key_dim or values
+        super().__init__((n_heads, keys, values))
+        self.gate = gate
+        self.widths = (n_heads * keys, n_heads * keys, n_heads * values, n_heads * values if gate else 0)
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for all
+        self.norm = build_norm(self.norm_name, values)
+        self.out = nn.Linear(n_heads * values, d_model, bias=bias)
+
+    @abstractmethod
+    def decay(self, x: Tensor) -> Tensor:
+        """x [B,T,E] -> log a [1,T,H] or [B,T,H,D], float32 or wider."""
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        q, k, v, gate = self._inputs(x)
+        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
+        out, s = decayed_attention(q, k, v, self.decay(x), **how)  # type: ignore[arg-type]
+        assert s is not None
+        y = self.norm(out).flatten(2)
+        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, state.x.to(s.dtype))
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,H,T,T]: the share of the value v_j in S_t^T q_t, before norm and gate."""
+        q, k, v, _ = self._inputs(x)
+        T = x.shape[1]
+        units = torch.eye(T, dtype=v.dtype, device=v.device)[None, :, None].expand(*v.shape[:3], T)  # values
+        return decayed_attention(q, k, units, self.decay(x))[0].transpose(1, 2)
+
+    def _inputs(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k [B,T,H,D], v [B,T,H,V] as the op takes them, and what goes into the gate [B,T,HV]."""
+        q, k, v, gate = self.proj(x).split(self.widths, dim=-1)
+        _, keys, values = self.matrix
+        return (
+            q.unflatten(-1, (-1, keys)) * keys**-0.5,
+            k.unflatten(-1, (-1, keys)),
+            v.unflatten(-1, (-1, values)),
+            gate,
+        )
+
+
+class RetNet(Decayed):
+    """Retention: every head forgets at its own fixed rate, the first over some 32 tokens, each later one twice that."""
+
+    name, norm_name = "retnet", "layer"
+
+    def decay(self, x: Tensor) -> Tensor:
+        rates = [log1p(-(2.0 ** (-5 - h))) for h in range(self.matrix[0])]
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return torch.tensor(rates, dtype=wide, device=x.device).expand(1, x.shape[1], -1)
+
+
+class GLA(Decayed):
+    """Gated linear attention: the token says how much each key channel keeps, through a product of low `rank`."""
+
+    name, norm_name = "gla", "rms"
+
+    def __init__(self, d_model: int, n_heads: int, *, rank: int = 16, **common: Any) -> None:
+        super().__init__(d_model, n_heads, **common)
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
+        self.narrow = nn.Linear(d_model, rank, bias=False)
+        self.widen = nn.Linear(rank, self.widths[1])  # its bias is part of the definition, whatever `bias` says
+
+    def decay(self, x: Tensor) -> Tensor:
+        gates = self.widen(self.narrow(x))
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        return logsigmoid(gates.to(wide)).unflatten(-1, (self.matrix[0], -1)) / SLOWER

@@ -1,0 +1,129 @@
+"""Delta-rule mixers: a memory in which a token can overwrite what was stored under its key, not only add to it.
+
+    q, k, v = silu(conv(W_qkv x)),   q, k -> q / |q|, k / |k|,   b = sigmoid(W_b x)
+    S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,   y_t = W_o norm(S_t^T q_t)
+
+delta        a = 1                                    Yang et al. 2024 (DeltaNet), arXiv:2406.06484
+gated_delta  a_t = exp(-A softplus(W_a x + dt_bias)), and norm(.) * silu(W_g x)   Yang et al. 2024, arXiv:2412.06464
+One RMS norm for the values of a head, shared by the heads. State: S [B,H,D,V] and the last inputs of the convolution.
+B batch, T time, E model width, H heads, D = key_dim, V = head_dim, N = H (2 D + V) channels, K taps
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from ..ops.delta import delta_rule
+from ..ops.eager import readable, wants_graph
+from ..ops.norm import rms_norm
+from ..ops.short_conv import short_conv
+from ..ops.state import ConvState, MatrixState
+from .attention import whole
+from .mamba import FAST, SLOW
+from .matrix import MatrixMixer, only_causal
+from .norm import RMSNorm
+
+EPS = 1e-6  # under the root of |k|^2
+
+
+class Delta(MatrixMixer):
+    """DeltaNet. `conv`: taps of the convolution, 0 for none. `negative`: b up to 2, which turns values round.
+
+    `gate`: the output is multiplied by silu(W_g x).
+    """
+
+    name = "delta"
+    extra = 0  # numbers per head that a subclass wants from the projection beside q, k, v and b
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+        conv: int = 4,
+        negative: bool = False,
+        gate: bool = False,
+    ) -> None:
+        only_causal(self.name, causal, n_heads, n_kv_heads)
+        if isinstance(conv, bool) or not isinstance(conv, int) or conv < 0:
+            raise ValueError(f"conv is {conv!r}; accepted: how many tokens a filter spans, or 0 for no convolution")
+        values = head_dim or whole(d_model, n_heads)
+        keys = key_dim or values
+        channels = n_heads * (2 * keys + values)
+        super().__init__((n_heads, keys, values), (conv - 1, channels) if conv else (0, 0))
+        self.top, self.gate = 2.0 if negative else 1.0, gate
+        self.widths = (channels, n_heads, self.extra * n_heads, n_heads * values if gate else 0)
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for all
+        bound = max(conv, 1) ** -0.5  # as torch.nn.Conv1d begins
+        self.filter = nn.Parameter(torch.empty(channels, conv).uniform_(-bound, bound)) if conv else None
+        self.norm = RMSNorm(values, eps=1e-5)
+        self.out = nn.Linear(n_heads * values, d_model, bias=bias)
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        given, gate, past = self._inputs(x, state, mask)
+        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
+        out, s = delta_rule(*given, **how)  # type: ignore[arg-type]
+        assert s is not None
+        y = self.norm(out).flatten(2)
+        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, past)
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,H,T,T]: the share of the value v_j in S_t^T q_t, from one triangular solve with unit vectors as values."""
+        B, T, _ = x.shape
+        (q, k, v, beta, decay), _, _ = self._inputs(x, self.empty_state(B, device=x.device, dtype=x.dtype), None)
+        units = torch.eye(T, dtype=v.dtype, device=v.device)[None, :, None].expand(B, T, v.shape[2], T)
+        weights, _ = delta_rule(q, k, units, beta, decay, form="parallel")  # [B,T,H,T]
+        return weights.transpose(1, 2)
+
+    def _inputs(
+        self, x: Tensor, state: MatrixState, mask: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor, Tensor]:
+        """q, k, v, beta and decay as the op takes them, the output's gate, and the newest inputs of the convolution."""
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        u, b, extra, gate = self.proj(x).split(self.widths, dim=-1)
+        u, past = self._look_back(u, state.x, mask)
+        heads, keys, values = self.matrix
+        both, v = silu(u).split([2 * heads * keys, heads * values], dim=-1)
+        length = both.new_full((keys,), keys**-0.5)
+        q, k = rms_norm(both.unflatten(-1, (-1, keys)), length, EPS / keys).chunk(2, dim=-2)  # x / sqrt(|x|^2 + EPS)
+        return (q, k, v.unflatten(-1, (-1, values)), self.top * b.sigmoid(), self.decay(extra)), gate, past
+
+    def _look_back(self, u: Tensor, past: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.filter is None:
+            return u, past
+        fresh = readable(past) and not wants_graph(past) and not bool(past.any())  # nothing to put before u: no copy
+        kept = None if fresh else ConvState(past.to(u.dtype))
+        u, new = short_conv(u, self.filter, initial_state=kept, output_final_state=True, mask=mask)
+        assert new is not None
+        return u, new.x.to(past.dtype)
+
+    def decay(self, extra: Tensor) -> Tensor | None:
+        """[B,T,extra H] -> log a [B,T,H]"""
+        return None
+
+
+class GatedDelta(Delta):
+    """Gated DeltaNet: the memory also fades, by a factor of each head and token, and the output has a gate."""
+
+    name = "gated_delta"
+    extra = 1
+
+    def __init__(self, d_model: int, n_heads: int, *, gate: bool = True, **options: Any) -> None:
+        super().__init__(d_model, n_heads, gate=gate, **options)
+        start = torch.empty(n_heads).uniform_(log(SLOW), log(FAST)).exp()
+        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
+        self.a_log = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
+
+    def decay(self, extra: Tensor) -> Tensor:
+        wide = torch.promote_types(extra.dtype, torch.float32)
+        return -self.a_log.exp() * softplus(extra.to(wide) + self.dt_bias)

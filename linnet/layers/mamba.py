@@ -1,0 +1,93 @@
+"""Mamba: a short convolution, then a selective scan whose decay, input and read-out are chosen by the token.
+
+    u, z = W_in x;   u = silu(conv4(u));   dt, b, c = W_select u;   dt = softplus(W_dt dt + dt_bias)
+    h_t = exp(dt_t a) h_{t-1} + dt_t b_t u_t;   y = W_out( (c_t . h_t + skip * u_t) * silu(z_t) ),   a = -exp(a_log)
+
+Gu & Dao 2023, arXiv:2312.00752, section 3. There are no heads: every one of E' = expand * d_model channels keeps N
+numbers. `n_heads` and `head_dim` change nothing here, and `key_dim` is another name for N.
+As in the paper, a starts at -1 ... -N in every channel, and dt, for an input of zeros, spread evenly in its logarithm
+from 0.001 to 0.1. State: s [B,E',N,1], and x [B,K-1,E'], the last inputs of the convolution, K taps.
+"""
+
+from __future__ import annotations
+
+from math import ceil, log
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from ..ops.selective_scan import selective_scan
+from ..ops.short_conv import short_conv
+from ..ops.state import ConvState, MatrixState
+from .matrix import MatrixMixer, only_causal
+
+SLOW, FAST = 1e-3, 1e-1  # dt at the start
+
+
+class Mamba(MatrixMixer):
+    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int = 1,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+        d_state: int = 16,
+        expand: int = 2,
+        kernel_size: int = 4,
+    ) -> None:
+        only_causal("mamba", causal, n_heads, n_kv_heads)
+        d_state = key_dim or d_state
+        for name, value in (("d_state", d_state), ("expand", expand), ("kernel_size", kernel_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
+        width, self.rank = expand * d_model, ceil(d_model / 16)
+        super().__init__((width, d_state, 1), (kernel_size - 1, width))
+        self.proj = nn.Linear(d_model, 2 * width, bias=bias)
+        bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
+        self.filter = nn.Parameter(torch.empty(width, kernel_size).uniform_(-bound, bound))
+        self.filter_bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+        self.select = nn.Linear(width, self.rank + 2 * d_state, bias=False)
+        self.dt = nn.Linear(self.rank, width, bias=False)
+        start = torch.empty(width).uniform_(log(SLOW), log(FAST)).exp()
+        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
+        self.a_log = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(width))  # [E' N], a vector: never decayed
+        self.skip = nn.Parameter(torch.ones(width))
+        self.out = nn.Linear(width, d_model, bias=bias)
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        u, z, past = self._inputs(x, state, mask)
+        how = {"initial_state": state.s[..., 0], "output_final_state": True, "mask": mask, "form": self.form}
+        y, s = selective_scan(u, *self._selected(u), **how)  # type: ignore[arg-type]
+        assert s is not None
+        return self.out((y + self.skip * u) * silu(z)), MatrixState(s[..., None], past)
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,E',T,T]: the share of u_j in y_t before the gate, channel by channel; the skip is on the diagonal."""
+        B, T, _ = x.shape
+        u, _, _ = self._inputs(x, self.empty_state(B, device=x.device, dtype=x.dtype), None)
+        dt, a, b, c = (p if p.ndim == 2 else p.repeat_interleave(T, dim=0) for p in self._selected(u))
+        units = torch.eye(T, dtype=u.dtype, device=u.device)[None, ..., None].expand(B, T, T, u.shape[-1])  # [B,j,t,E']
+        y, _ = selective_scan(units.flatten(0, 1), dt, a, b, c)
+        return (y.view(units.shape) + self.skip * units).permute(0, 3, 2, 1)
+
+    def _inputs(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """u, z [B,T,E'] and the newest inputs of the convolution."""
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        u, z = self.proj(x).chunk(2, dim=-1)
+        kept = ConvState(state.x.to(u.dtype))
+        u, new = short_conv(u, self.filter, self.filter_bias, initial_state=kept, output_final_state=True, mask=mask)
+        assert new is not None
+        return silu(u), z, new.x.to(state.x.dtype)
+
+    def _selected(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """dt [B,T,E'], a [E',N], b and c [B,T,N]."""
+        _, N, _ = self.matrix
+        dt, b, c = self.select(u).split([self.rank, N, N], dim=-1)
+        return softplus(self.dt(dt) + self.dt_bias), -torch.exp(self.a_log).view(-1, N), b, c

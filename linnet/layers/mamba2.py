@@ -1,0 +1,100 @@
+"""Mamba-2: a short convolution, then a memory that fades by one factor per head and token, chosen by the token.
+
+    z, u, dt = W_in x;   v, b, c = silu(conv4(u));   dt = softplus(dt + dt_bias);   a_t = exp(-exp(a_log) dt_t)
+    S_t = a_t S_{t-1} + b_t (dt_t v_t)^T,   y_t = W_out norm( (S_t^T c_t + skip v_t) * silu(z_t) )
+
+Dao & Gu 2024 (state-space duality), arXiv:2405.21060. All heads share b and c (one group), and the RMS norm is over all
+of them together. As in Mamba, dt begins evenly spread in its logarithm from 0.001 to 0.1; exp(a_log) from 1 to 16.
+State: S [B,H,N,V], and x [B,K-1,C], the last inputs of the convolution.
+B batch, T time, E model width, H heads, N = key_dim, V = head_dim, C = H V + 2 N channels, K taps
+"""
+
+from __future__ import annotations
+
+from math import log
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from ..ops.decay import decayed_attention
+from ..ops.short_conv import short_conv
+from ..ops.state import ConvState, MatrixState
+from .attention import whole
+from .mamba import FAST, SLOW
+from .matrix import MatrixMixer, only_causal
+from .norm import RMSNorm
+
+
+class Mamba2(MatrixMixer):
+    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out.
+
+    `expand`: width of all heads together in model widths, unless `head_dim` gives the width of each.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+        expand: int = 2,
+        kernel_size: int = 4,
+    ) -> None:
+        only_causal("mamba2", causal, n_heads, n_kv_heads)
+        for name, value in (("expand", expand), ("kernel_size", kernel_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
+        values = head_dim or whole(expand * d_model, n_heads)
+        keys, width = key_dim or values, n_heads * values
+        channels = width + 2 * keys
+        super().__init__((n_heads, keys, values), (kernel_size - 1, channels))
+        self.widths = (width, channels, n_heads)
+        self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)
+        bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
+        self.filter = nn.Parameter(torch.empty(channels, kernel_size).uniform_(-bound, bound))
+        self.filter_bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound))
+        start = torch.empty(n_heads).uniform_(log(SLOW), log(FAST)).exp()
+        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
+        self.a_log = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
+        self.skip = nn.Parameter(torch.ones(n_heads))
+        self.norm = RMSNorm(width, eps=1e-5)
+        self.out = nn.Linear(width, d_model, bias=bias)
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        (c, b, v, dt), z, past = self._inputs(x, state, mask)
+        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
+        out, s = decayed_attention(c, b, (v * dt[..., None]).to(v.dtype), self.decay(dt), **how)  # type: ignore[arg-type]
+        assert s is not None
+        y = (out + self.skip[:, None] * v).flatten(2)
+        return self.out(self.norm(y * silu(z))), MatrixState(s, past.to(s.dtype))
+
+    def decay(self, dt: Tensor) -> Tensor:  # [B,T,H] -> log a [B,T,H]
+        return -self.a_log.exp() * dt
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,H,T,T]: the share of v_j in S_t^T c_t + skip v_t, before gate and norm; the skip is on the diagonal."""
+        (c, b, _, dt), _, _ = self._inputs(x, self.empty_state(x.shape[0], device=x.device, dtype=x.dtype), None)
+        units = torch.eye(x.shape[1], dtype=dt.dtype, device=x.device)  # values
+        scaled = (dt[..., None] * units[:, None]).to(c.dtype)  # [B,T,H,T]
+        weights, _ = decayed_attention(c, b, scaled, self.decay(dt))
+        return weights.transpose(1, 2) + self.skip[:, None, None] * units
+
+    def _inputs(
+        self, x: Tensor, state: MatrixState, mask: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor, Tensor]:
+        """c, b [B,T,H,N], v [B,T,H,V], dt [B,T,H]; z [B,T,HV]; and the newest inputs of the convolution."""
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+        z, u, dt = self.proj(x).split(self.widths, dim=-1)
+        kept = ConvState(state.x.to(u.dtype))
+        u, new = short_conv(u, self.filter, self.filter_bias, initial_state=kept, output_final_state=True, mask=mask)
+        assert new is not None
+        heads, keys, values = self.matrix
+        v, b, c = silu(u).split([heads * values, keys, keys], dim=-1)
+        b, c = (y[:, :, None].expand(-1, -1, heads, -1) for y in (b, c))
+        dt = softplus(dt.to(torch.promote_types(dt.dtype, torch.float32)) + self.dt_bias)
+        return (c, b, v.unflatten(-1, (heads, values)), dt), z, new.x

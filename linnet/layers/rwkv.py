@@ -1,0 +1,152 @@
+"""RWKV: mixers that see the token before beside the present one, and need no attention over the rest.
+
+    x^m_t = x_t + m * (x_{t-1} - x_t)                      token shift: every use of x has its own mixture m in [0,1]^E
+
+    RWKV4    y = W_o( sigmoid(r) * wkv(k, v) )                                   Peng et al. 2023, arXiv:2305.13048
+    RWKV7    y = W_o( (norm(S_t^T r_t) + (r_t . bonus k_t) v_t) * gate_t )       Peng et al. 2025, arXiv:2503.14456
+
+These are the time mixing; the channel mixing of the papers is the MLP of the model. Where the papers start a parameter
+differently in every layer, here all layers start alike. RWKV4 has no heads: `n_heads`, `head_dim` and `key_dim` change
+nothing there. Left out of RWKV7: the values of the first layer mixed into the later ones, which would tie layers
+together, and ranks that grow with the width: `rank` is one number for the three small networks of decay, rate and gate.
+State: x [B,1,E], the token before; s [B,1,3,E] (ops/wkv.py) and s [B,H,D,V] (ops/wkv7.py).
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from ..ops.norm import layer_norm
+from ..ops.short_conv import short_conv
+from ..ops.state import ConvState, MatrixState
+from ..ops.wkv import wkv, wkv_weights
+from ..ops.wkv7 import wkv7
+from .attention import whole
+from .matrix import MatrixMixer, only_causal
+
+
+class RWKV4(MatrixMixer):
+    """A weighted average with a fixed decay for each channel, opened by sigmoid(r)."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int = 1,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+    ) -> None:
+        only_causal("rwkv4", causal, n_heads, n_kv_heads)
+        super().__init__((1, 3, d_model), (1, d_model))
+        place = torch.arange(d_model) / d_model  # [E]
+        self.shift_r = nn.Parameter(1 - place / 2)
+        self.shift_k = nn.Parameter(1 - place)
+        self.shift_v = nn.Parameter(1 - place)
+        self.decay = nn.Parameter(-5 + 8 * (torch.arange(d_model) / max(d_model - 1, 1)) ** 0.7)  # w = e^decay
+        self.bonus = nn.Parameter(0.5 * ((torch.arange(d_model) + 1) % 3 - 1) + log(0.3))
+        self.r, self.k, self.v, self.out = (nn.Linear(d_model, d_model, bias=bias) for _ in range(4))
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        x, change, newest = shifted(x, state, mask)
+        k, v = self.k(x + self.shift_k * change), self.v(x + self.shift_v * change)
+        y, s = wkv(
+            k, v, self.decay.exp(), self.bonus,
+            initial_state=state.s[:, 0], output_final_state=True, mask=mask, form=self.form,
+        )  # fmt: skip
+        assert s is not None
+        return self.out(torch.sigmoid(self.r(x + self.shift_r * change)) * y), MatrixState(s[:, None], newest)
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,E,T,T]: the weights of the average, channel by channel, before sigmoid(r); rows sum to one."""
+        x, change, _ = shifted(x, self.empty_state(x.shape[0], device=x.device, dtype=x.dtype), None)
+        return wkv_weights(self.k(x + self.shift_k * change), self.decay.exp(), self.bonus)
+
+
+class RWKV7(MatrixMixer):
+    """A matrix per head that fades by channel, corrects what stands under its removal key, and adds k v^T."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        key_dim: int | None = None,
+        causal: bool = True,
+        bias: bool = True,
+        rank: int = 32,
+    ) -> None:
+        only_causal("rwkv7", causal, n_heads, n_kv_heads)
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
+        V = head_dim or whole(d_model, n_heads)
+        D = key_dim or V
+        super().__init__((n_heads, D, V), (1, d_model))
+        keys, values = n_heads * D, n_heads * V
+        place = torch.arange(d_model) / d_model
+        self.shift = nn.Parameter((1 - place).repeat(6))  # [6 E]: r, k, v, decay, rate, gate; a vector: never decayed
+        self.r, self.k = (nn.Linear(d_model, keys, bias=bias) for _ in range(2))
+        self.v = nn.Linear(d_model, values, bias=bias)
+        self.decay_in, self.rate_in, self.gate_in = (nn.Linear(d_model, rank, bias=False) for _ in range(3))
+        self.decay_out, self.rate_out = (nn.Linear(rank, keys, bias=False) for _ in range(2))
+        self.gate_out = nn.Linear(rank, values, bias=False)
+        self.decay_bias = nn.Parameter(torch.linspace(-6.0, -1.0, D).repeat(n_heads))  # from slow to fast in each head
+        self.rate_bias = nn.Parameter(torch.zeros(keys))
+        self.remove = nn.Parameter(torch.full((keys,), 0.85))
+        self.replace = nn.Parameter(torch.ones(keys))
+        self.bonus = nn.Parameter(torch.zeros(keys))
+        self.norm_weight, self.norm_bias = nn.Parameter(torch.ones(values)), nn.Parameter(torch.zeros(values))
+        self.out = nn.Linear(values, d_model, bias=bias)
+
+    def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+        (r, g, k, remove, rate), v, gate, newest = self._project(x, state, mask)
+        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
+        y, s = wkv7(r, g, k, v, remove, rate, **how)  # type: ignore[arg-type]
+        assert s is not None
+        y = layer_norm(y).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
+        present = (r * k * self.bonus.view(r.shape[2:])).sum(-1, keepdim=True) * v  # [B,T,H,V]
+        return self.out((y + present.flatten(2)) * gate), MatrixState(s, newest)
+
+    def attention_map(self, x: Tensor) -> Tensor:
+        """[B,H,T,T]: S_t^T r_t = sum_j A[t,j] v_j, before the norm, the bonus and the gate."""
+        B, T, _ = x.shape
+        state = self.empty_state(B, device=x.device, dtype=x.dtype)
+        (r, g, k, remove, rate), _, _, _ = self._project(x, state, None)
+        units = torch.eye(T, dtype=r.dtype, device=r.device)[None, :, None].expand(B, T, r.shape[2], T)
+        out, _ = wkv7(r, g, k, units, remove, rate)
+        return out.transpose(1, 2)
+
+    def _project(
+        self, x: Tensor, state: MatrixState, mask: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor]:
+        """(r, log decay, k, remove, rate) [B,T,H,D], v [B,T,H,V], gate [B,T,H V], the newest input."""
+        x, change, newest = shifted(x, state, mask)
+        heads, D, V = self.matrix
+        for_r, for_k, for_v, for_decay, for_rate, for_gate = (x + m * change for m in self.shift.chunk(6))
+        r, k, v = self.r(for_r), self.k(for_k), self.v(for_v)
+        speed = self.decay_out(torch.tanh(self.decay_in(for_decay))) + self.decay_bias
+        rate = torch.sigmoid(self.rate_out(self.rate_in(for_rate)) + self.rate_bias)
+        gate = self.gate_out(torch.sigmoid(self.gate_in(for_gate)))
+        g = -exp(-0.5) * torch.sigmoid(speed)  # no channel loses more than 1 - e^-0.61 = 45 % at a token
+        remove = normalize((k * self.remove).unflatten(-1, (heads, D)), dim=-1)
+        k = k * (1 + (rate - 1) * self.replace)
+        r, g, k, rate = (y.unflatten(-1, (heads, D)) for y in (r, g, k, rate))
+        return (r, g, k, remove, rate), v.unflatten(-1, (heads, V)), gate, newest
+
+
+def shifted(x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """x [B,T,E] with zeros in its padding, x_{t-1} - x_t over real tokens, and the newest of them [B,1,E]."""
+    x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+    one_ago = x.new_tensor([1.0, 0.0]).expand(x.shape[-1], 2)  # the filter that hands on the token before
+    kept = ConvState(state.x.to(x.dtype))
+    before, new = short_conv(x, one_ago, initial_state=kept, output_final_state=True, mask=mask)
+    assert new is not None
+    return x, before - x, new.x.to(state.x.dtype)

@@ -1,0 +1,142 @@
+"""The delta rule a chunk at a time, by one triangular solve each, with its gradient written out.
+
+    A Z = V - diag(e^g) K S,   A = I + tril(L * K K^T, -1) diag(b),   U = diag(b) Z        U: what the tokens write
+    out = diag(e^g) Q S + tril(L * Q K^T) U,   S' = e^{g_C} S + (diag(e^{g_C - g}) K)^T U
+
+S is the state before a chunk and S' after it, g its log decays added up, L_tj = e^{g_t - g_j} for j <= t: no exponent
+is positive. Without decay L and e^g are 1. Yang et al. 2024, arXiv:2406.06484 (the WY form), 2412.06464 (with decay).
+Z is linear in S, so solves and products are made for all chunks at once; only S' = F S + G goes from one to the next.
+N = B H rows of M chunks of C tokens, M first within N:  q, k [NM,C,D]   v [NM,C,V]   b, decay [NM,C]   s [N,D,V]
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, baddbmm
+from torch.autograd import forward_ad
+from torch.linalg import solve_triangular
+
+from .eager import gradients, readable, wants_graph
+
+Given: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor]"  # q, k, v, b, decay, s
+
+
+class Parts(NamedTuple):
+    """What the forward pass works out and the backward pass needs again."""
+
+    keys: Tensor  # [NM,C,C]: L * K K^T, of which what is under the diagonal counts
+    scores: Tensor  # [NM,C,C]: tril(L * Q K^T)
+    w: Tensor  # [NM,C,D]: A^-1 diag(e^g) K
+    z: Tensor  # [NM,C,V]
+    steps: Tensor  # [NM,D,D]: F
+    starts: Tensor  # [NM,D,V]: S
+
+
+class Decays(NamedTuple):
+    """Factors, None where there is no decay."""
+
+    start: Tensor | None = None  # [NM,C,1]: e^g
+    end: Tensor | None = None  # [NM,C,1]: e^{g_C - g}
+    whole: Tensor | None = None  # [NM,1,1]: e^{g_C}
+    between: Tensor | None = None  # [NM,C,C]: L, and 0 above the diagonal
+
+
+def chunked(*given: Any) -> tuple[Tensor, Tensor]:
+    """q, k, v, b, decay, s -> out [NM,C,V] and the state after the last chunk [N,D,V]."""
+    if wants_graph(*given) and readable(*given) and forward_ad._current_level < 0:
+        return _Chunked.apply(*given)
+    return plain(*given)
+
+
+def plain(*given: Any) -> tuple[Tensor, Tensor]:
+    """The same in torch operations alone: for graphs that look inside."""
+    return _forward(given)[:2]
+
+
+class _Chunked(torch.autograd.Function):
+    """Autograd's own way through `plain` takes half as long again and keeps every product."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        out, end, parts = _forward(given)
+        ctx.save_for_backward(*given, *parts)
+        ctx.set_materialize_grads(False)
+        return out, end
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        given, parts = ctx.saved_tensors[:6], Parts(*ctx.saved_tensors[6:])
+        if torch.is_grad_enabled():
+            return tuple(gradients(plain, given, grads))
+        dout, dend = grads
+        dout = torch.zeros_like(given[2]) if dout is None else dout
+        return _backward(dout, torch.zeros_like(given[5]) if dend is None else dend, given, parts)
+
+
+def _forward(given: Given) -> tuple[Tensor, Tensor, Parts]:
+    q, k, v, b, decay, s = given
+    e, columns, widths = _decays(decay), b[:, None], [v.shape[-1], k.shape[-1]]
+    keys, scores = _times(k @ k.mT, e.between), _times(q @ k.mT, e.between)
+    scores = scores.tril() if decay is None else scores
+    right = torch.cat([v, _times(k, e.start)], dim=-1)
+    solved = solve_triangular(keys * columns, right, upper=False, unitriangular=True)
+    z, w = solved.split(widths, dim=-1)  # Z if S were 0, and what S takes from it
+    adds, erased = ((_times(k, e.end).mT * columns) @ solved).split(widths, dim=-1)
+    steps = _times(torch.eye(widths[1], dtype=k.dtype, device=k.device), e.whole) - erased
+    starts, end = _carry(adds, steps, s)
+    z = baddbmm(z, w, starts, alpha=-1)
+    out = baddbmm(_times(q, e.start) @ starts, scores, z * b[..., None])
+    return out, end, Parts(keys, scores, w, z, steps, starts)
+
+
+def _backward(dout: Tensor, dend: Tensor, given: Given, p: Parts) -> tuple[Tensor | None, ...]:
+    """dx is the gradient of x. From S' back to S it goes as S to S' with F^T, and the solve is with A^T."""
+    q, k, _, b, decay, _ = given
+    e, rows = _decays(decay), b[..., None]
+    q_in, k_in, k_end = _times(q, e.start), _times(k, e.start), _times(k, e.end)
+    reads = baddbmm(q_in, p.scores, p.w * rows, alpha=-1)  # out = reads S + ...
+    ends, ds = _carry(reads.mT @ dout, p.steps.mT, dend, back=True)
+    du = solve_triangular(
+        p.keys.mT * b[:, None], baddbmm(k_end @ ends, p.scores.mT, dout), upper=True, unitriangular=True
+    )
+    u, dv = p.z * rows, du * rows
+    dscores, dkeys = (dout @ u.mT).tril_(), (dv @ u.mT).tril_(-1).neg_()
+    dq_in, dk_in, dk_end = dout @ p.starts.mT, (dv @ p.starts.mT).neg_(), u @ ends.mT
+    ddecay = None
+    if e.whole is not None:
+        pairs, at_end = dkeys * p.keys + dscores * p.scores, (dk_end * k_end).sum(-1)
+        dg = pairs.sum(2) - pairs.sum(1) + (dq_in * q_in).sum(-1) + (dk_in * k_in).sum(-1) - at_end  # [NM,C]
+        dg[:, -1] += at_end.sum(-1) + (ends * p.starts).sum((1, 2)) * e.whole[:, 0, 0]
+        ddecay = dg.flip(-1).cumsum(-1).flip(-1)
+    dscores, dkeys = _times(dscores, e.between), _times(dkeys, e.between)
+    dq = baddbmm(_times(dq_in, e.start), dscores, k)
+    dk = baddbmm(_times(dk_in, e.start) + _times(dk_end, e.end), dscores.mT, q)
+    return dq, dk.baddbmm_(dkeys + dkeys.mT, k), dv, (du * p.z).sum(-1), ddecay, ds
+
+
+def _carry(adds: Tensor, steps: Tensor, s: Tensor, back: bool = False) -> tuple[Tensor, Tensor]:
+    """S from chunk to chunk, S' = steps S + adds: S before each [NM,D,V], and after the last [N,D,V]."""
+    adds, steps = adds.unflatten(0, (len(s), -1)), steps.unflatten(0, (len(s), -1))
+    order = range(adds.shape[1])
+    found = []
+    for i in reversed(order) if back else order:
+        found.append(s)
+        s = baddbmm(adds[:, i], steps[:, i], s)
+    return torch.stack(found[::-1] if back else found, dim=1).flatten(0, 1), s
+
+
+def _decays(decay: Tensor | None) -> Decays:
+    if decay is None:
+        return Decays()
+    wide = decay.dtype if decay.device.type == "mps" else torch.float64  # mps has no float64
+    g = decay.cumsum(-1, dtype=wide)  # [NM,C]
+    above = torch.ones(g.shape[1], g.shape[1], dtype=torch.bool, device=g.device).triu(1)
+    between = (g[:, :, None] - g[:, None]).to(decay.dtype).masked_fill(above, -torch.inf).exp()
+    near, far = g.to(decay.dtype).exp(), (g[:, -1:] - g).to(decay.dtype).exp()
+    return Decays(near[..., None], far[..., None], near[:, -1:, None], between)
+
+
+def _times(x: Tensor, factor: Tensor | None) -> Tensor:
+    return x if factor is None else x * factor

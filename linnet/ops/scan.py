@@ -1,0 +1,84 @@
+"""Linear scan: one number after another, each the decayed last one plus something new; what Mamba and RWKV-4 rest on.
+
+    h_t = a_t h_{t-1} + b_t,   0 <= a_t <= 1           exact for any decay: nothing is divided, nothing grows
+
+    in_order    one fused multiply-add for each token; each slice stays in the cache
+    doubling    log2(T) passes over the whole tensor (Hillis & Steele 1986): (a, b) after (a', b') is (a a', a b' + b)
+
+Time comes first: a, b, h [T,...], the start h_0 [...]; a may have axes of size 1 that b does not. On a CPU `in_order`
+is the faster one at every size a training step has, by 4 to 15 times at 64 x 16 x 128 numbers a token (measured).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .eager import gradients, readable
+
+
+def linear_scan(a: Tensor, b: Tensor, start: Tensor) -> Tensor:  # [T,...], [T,...], [...] -> [T,...]
+    """All h_t, by whichever way suits the device, and whoever looks on."""
+    if not eager(a, b, start):
+        return doubling(a, b, start)
+    h: Tensor = _Scan.apply(a, b, start)
+    return h
+
+
+def eager(*tensors: Tensor) -> bool:
+    """True when a gradient written by hand may be used: numbers on a CPU, and no tangents or recorded graph."""
+    return readable(*tensors) and forward_ad._current_level < 0
+
+
+def finest(x: Tensor) -> torch.dtype:
+    """What exponents are added up in over many tokens: differences of long sums lose digits."""
+    return x.dtype if x.device.type == "mps" else torch.float64  # mps has no float64
+
+
+def in_order(a: Tensor, b: Tensor, h: Tensor) -> Tensor:
+    """Token by token into one new tensor; autograd does not see it."""
+    out = torch.empty_like(b)
+    for a_t, b_t, out_t in zip(a, b, out, strict=True):
+        h = torch.addcmul(b_t, a_t, h, out=out_t)
+    return out
+
+
+def backwards(a: Tensor, g: Tensor) -> None:
+    """The gradient of every h_t from that of its direct readers, in place: g_t += a_{t+1} g_{t+1}, from the end."""
+    parts = list(zip(a, g, strict=True))
+    for (a_next, g_next), (_, g_t) in zip(parts[:0:-1], parts[-2::-1], strict=True):
+        g_t.addcmul_(a_next, g_next)
+
+
+def doubling(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+    """Every token looks back 1, 2, 4, ... places at what has been gathered there."""
+    T, reach = b.shape[0], 1
+    b = torch.cat([(a[:1] * start + b[:1]), b[1:]])
+    while reach < T:
+        b = torch.cat([b[:reach], a[reach:] * b[:-reach] + b[reach:]])
+        a = torch.cat([a[:reach], a[reach:] * a[:-reach]])
+        reach *= 2
+    return b
+
+
+class _Scan(torch.autograd.Function):
+    """`in_order` with its gradient: the same scan from the end to the start."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+        h = in_order(a, b, start)
+        ctx.save_for_backward(a, b, start, h)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        a, b, start, h = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph
+            return tuple(gradients(doubling, (a, b, start), grads))
+        g = grads[0].clone(memory_format=torch.contiguous_format)
+        backwards(a, g)
+        past = torch.cat([start[None], h[:-1]])
+        return (g * past).sum_to_size(a.shape), g, a[0] * g[0]

@@ -1,0 +1,73 @@
+"""Accuracy by slices: how many questions were answered rightly, and which ones.
+
+    scores["all"] = (right, asked)      accuracy = right / asked
+
+Slices, each a (right, asked) pair of whole numbers, so that batches, tasks and processes add up exactly:
+    all              every question
+    sequence         sequences with every question right, of the sequences that ask any
+    pairs/16         the questions of sequences that ask 16 of them
+    distance/8-15    question minus answer, in powers of two
+    pair/4-7         which pair of the context, in powers of two from pair/0 and pair/1
+    updated, kept    keys written twice, and once; only where some key was written twice
+
+B sequences, N tokens:  predicted [B,N] ids (the argmax of the logits); only the positions with a target count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from .recall import IGNORED, Recall
+
+Scores: TypeAlias = dict[str, tuple[int, int]]
+
+
+def accuracy(predicted: Tensor, recall: Recall) -> Scores:
+    """Scores of the ids predicted at every position."""
+    if predicted.shape != recall.targets.shape:
+        raise ValueError(
+            f"predicted has shape {list(predicted.shape)}; accepted: {list(recall.targets.shape)}, one id for each "
+            "token, such as logits.argmax(-1)"
+        )
+    asked = recall.targets != IGNORED  # [B,N]
+    right = (predicted == recall.targets) & asked
+    queries, correct = asked.sum(1), right.sum(1)  # [B]
+    hit = right[asked]  # [n] the questions in a row
+    some = queries > 0
+    out = {"all": _pair(hit), "sequence": _pair((correct == queries)[some])}
+    for count in queries[some].unique().tolist():
+        of = queries == count
+        out[f"pairs/{count}"] = (int(correct[of].sum()), int(queries[of].sum()))
+    out |= _bins("distance", recall.distance[asked], hit) | _bins("pair", recall.pair[asked], hit)
+    updated = recall.updated[asked]
+    if updated.any():
+        out |= {"updated": _pair(hit[updated]), "kept": _pair(hit[~updated])}
+    return out
+
+
+def add_scores(scores: Iterable[Scores]) -> Scores:
+    """The scores of all these batches together."""
+    out: Scores = {}
+    for one in scores:
+        for name, (right, asked) in one.items():
+            before = out.get(name, (0, 0))
+            out[name] = (before[0] + right, before[1] + asked)
+    return out
+
+
+def _bins(name: str, value: Tensor, hit: Tensor) -> Scores:  # [n], [n] bool
+    """Slices 0, 1, 2-3, 4-7, ... of a whole number, those that occur."""
+    power = torch.frexp(value.double()).exponent  # 0 for 0, else b with 2^(b-1) <= value < 2^b
+    return {f"{name}/{_label(b)}": _pair(hit[power == b]) for b in power.unique().tolist()}
+
+
+def _label(b: int) -> str:
+    return str(b) if b < 2 else f"{2 ** (b - 1)}-{2**b - 1}"
+
+
+def _pair(hit: Tensor) -> tuple[int, int]:
+    return int(hit.sum()), hit.numel()

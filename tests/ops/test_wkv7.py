@@ -1,0 +1,110 @@
+"""The rule of RWKV-7 against its equation in float64: outputs, states, gradients, splits, padding, strong decays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from linnet.errors import StateError
+from linnet.ops.delta import delta_rule
+from linnet.ops.wkv7 import wkv7
+from tests.ops import rules
+
+B, H, D, V = 2, 2, 4, 3
+every_form = pytest.mark.parametrize("form", rules.FORMS)
+
+
+def draw(length: int, strength: float = 0.6) -> list[Tensor]:
+    """r, decay, k, v, remove, rate, s; most decays are weak, some as strong as -strength."""
+    g = torch.Generator().manual_seed(length)
+    r, k, v, c = (torch.randn(B, length, H, n, generator=g, dtype=torch.float64) for n in (D, D, V, D))
+    decay, rate = (torch.rand(B, length, H, D, generator=g, dtype=torch.float64) for _ in range(2))
+    s = torch.randn(B, H, D, V, generator=g, dtype=torch.float64)
+    return [r, -strength * decay**4, k, v, normalize(c, dim=-1), rate, s]
+
+
+def equation(
+    r: Tensor, decay: Tensor, k: Tensor, v: Tensor, remove: Tensor, rate: Tensor, s: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S_t = (Diag(e^g) - (a * c) c^T) S_{t-1} + k v^T as it is written, one matrix at a time."""
+    outs, ends = [], []
+    for i in range(B):
+        for h in range(H):
+            now = s[i, h]
+            for t in range(r.shape[1]):
+                c = remove[i, t, h]
+                change = torch.diag(torch.exp(decay[i, t, h])) - torch.outer(rate[i, t, h] * c, c)
+                now = change @ now + torch.outer(k[i, t, h], v[i, t, h])
+                outs.append(now.T @ r[i, t, h])
+            ends.append(now)
+    return torch.stack(outs).view(B, H, -1, V).transpose(1, 2), torch.stack(ends).view(s.shape)
+
+
+RULE = rules.Rule(wkv7, equation, draw, (True,) * 6)
+
+
+@every_form
+@pytest.mark.parametrize("length", [1, 4, 7])
+def test_equals_the_equation(form: str, length: int) -> None:
+    rules.check_equation(RULE, form, length, chunk_size=3)
+
+
+@every_form
+@pytest.mark.parametrize("strength", [0.6, 30.0])
+def test_float32(form: str, strength: float) -> None:
+    """Two chunks of the usual size; decays of the layer, and down to e^-30 at one token."""
+    rules.check_equation(RULE._replace(draw=lambda n: draw(n, strength)), form, 40, torch.float32)
+
+
+@every_form
+def test_splits_padding_and_causality(form: str) -> None:
+    rules.check_splits(RULE, form)
+    rules.check_padding(RULE, form)
+    rules.check_only_padding(RULE, form)
+    rules.check_causality(RULE, form)
+
+
+def test_second_derivatives() -> None:
+    rules.check_second_derivatives(RULE)
+
+
+@every_form
+def test_without_decay_it_is_the_delta_rule(form: str) -> None:
+    """One rate b for all channels, and b k added where k is removed."""
+    r, _, k, v, _, rate, s = draw(9)
+    k, beta = normalize(k, dim=-1), rate[..., 0]
+    same = beta[..., None].expand_as(k)
+    found = wkv7(r, torch.zeros_like(k), same * k, v, k, same, initial_state=s, output_final_state=True, form=form)
+    want = delta_rule(r, k, v, beta, initial_state=s, output_final_state=True, form="recurrent")
+    rules.assert_close(found, want)
+
+
+def test_half_precision_is_added_up_in_float32() -> None:
+    *inputs, _ = (x.to(torch.bfloat16) for x in draw(20))
+    out, end = wkv7(*inputs, output_final_state=True)
+    assert out.dtype == torch.bfloat16
+    assert end is not None
+    assert end.dtype == torch.float32
+    assert torch.equal(out, wkv7(*(x.float() for x in inputs))[0].to(torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rate": torch.ones(B, 5, H, 1)}, r"rate \[2, 5, 2, 1\].*one width for all but v"),
+        ({"v": torch.zeros(B, 5, H, V, dtype=torch.int64)}, r"use v.float\(\)"),
+        ({"form": "fast"}, "unknown form 'fast'"),
+        ({"chunk_size": 2.5}, "chunk_size is 2.5"),
+        ({"mask": torch.ones(B, 6, dtype=torch.bool)}, r"mask has shape \[2, 6\]"),
+        ({"initial_state": torch.zeros(B, H, V, D)}, r"initial_state has shape \[2, 2, 3, 4\].*= \[2, 2, 4, 3\]"),
+    ],
+)
+def test_bad_input_is_named(change: dict[str, Any], sentence: str) -> None:
+    names = ("r", "decay", "k", "v", "remove", "rate")
+    given = dict(zip(names, draw(5), strict=False)) | change
+    with pytest.raises(StateError if "initial_state" in change else ValueError, match=sentence):
+        wkv7(**given)
