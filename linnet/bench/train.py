@@ -9,9 +9,10 @@ E model width, H heads, D width of q and k, V of v, F features, T length, N voca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from ..errors import unknown
 from .jobs import cores
@@ -27,6 +28,7 @@ QUICK: dict[str, Any] = {"lengths": (256, 1024), "rounds": FEWEST_ROUNDS}
 class TrainSettings:
     """What to time; `tokens` of a step are the same for every length and mixer."""
 
+    known: ClassVar[Collection[str]] = tuple(CHANGES)
     lengths: tuple[int, ...] = (256, 1024, 4096)
     mixers: tuple[str, ...] = tuple(CHANGES)
     threads: int = min(2, cores())
@@ -35,8 +37,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         for name in self.mixers:
-            if name not in CHANGES:
-                raise unknown("mixer", name, CHANGES)
+            if name not in self.known:
+                raise unknown("mixer", name, self.known)
         if not self.mixers or not self.lengths:
             empty = "--lengths" if self.mixers else "--mixers"
             raise ValueError(f"{empty} has no value; give one or more, or leave the option out")
@@ -56,12 +58,21 @@ def step_flops(config: Any, feature_dim: int | None, length: int, tokens: int) -
     and N E for the head. Attention per token, head and layer: linear 14 F V (4 forward, 10 backward), softmax
     7 (D + V) (T + 1) / 2 (7 products over the visible half, of which 2 forward), where `feature_dim` is None.
     """
-    V = config.head_dim or config.d_model // config.n_heads
-    D = config.key_dim or V
+    D, V = head_widths(config)
     per_layer = config.d_model * (config.n_heads * (2 * D + 2 * V) + 2 * config.hidden)
     weights = config.n_layers * per_layer + config.vocab_size * config.d_model
-    attention = 14.0 * feature_dim * V if feature_dim else 7.0 * (D + V) * (length + 1) / 2
-    return tokens * (6.0 * weights + config.n_layers * config.n_heads * attention)
+    return tokens * (6.0 * weights + config.n_layers * config.n_heads * attention_flops(config, feature_dim, length))
+
+
+def attention_flops(config: Any, feature_dim: int | None, length: int) -> float:
+    """Per token, head and layer, as said above."""
+    D, V = head_widths(config)
+    return 14.0 * feature_dim * V if feature_dim else 7.0 * (D + V) * (length + 1) / 2
+
+
+def head_widths(config: Any) -> tuple[int, int]:  # D, V
+    V = config.head_dim or config.d_model // config.n_heads
+    return config.key_dim or V, V
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class Subject:
     """One model ready to step."""
 
     step: Callable[[], float]
-    flops: float
+    flops: float | None  # None: not counted
     parameters: int
 
 
@@ -100,6 +111,18 @@ def subject(mixer: str, length: int, tokens: int, **changes: Any) -> Subject:
 
 def race(settings: TrainSettings, length: int, **changes: Any) -> dict[str, Any]:
     """One row: every mixer at one length."""
+    subjects = {name: partial(subject, name, length, settings.tokens, **changes) for name in settings.mixers}
+    return compare(settings, length, subjects, {"ratio": (BASELINE,)})
+
+
+def compare(
+    settings: TrainSettings,
+    length: int,
+    subjects: Mapping[str, Callable[[], Subject]],
+    baselines: Mapping[str, tuple[str, ...]],
+    warm: int = 0,
+) -> dict[str, Any]:
+    """The row of these subjects; a baseline gives them a ratio of its name, to the fastest that it lists."""
     import torch
 
     from ..native import memory
@@ -109,21 +132,31 @@ def race(settings: TrainSettings, length: int, **changes: Any) -> dict[str, Any]
     memory.keep_freed()
     entries: dict[str, dict[str, Any]] = {}
     calls: dict[str, Callable[[], Any]] = {"sgemm": timing.sgemm()}
-    for mixer in settings.mixers:
-        one = subject(mixer, length, settings.tokens, **changes)
+    for name, make in subjects.items():
+        one = make()
         one.step()  # the optimizer makes its state
         loss, extra = timing.extra_memory(one.step)
-        entries[mixer] = {"parameters": one.parameters, "flops": one.flops, "loss": loss, "extra_bytes": extra}
-        calls[mixer] = one.step
-    times = {name: timing.summary(found) for name, found in timing.interleave(calls, settings.rounds).items()}
+        entries[name] = {"parameters": one.parameters, "flops": one.flops, "loss": loss, "extra_bytes": extra}
+        calls[name] = one.step
+    found = timing.interleave(calls, settings.rounds, warm=warm)
+    times = {name: timing.summary(seconds) for name, seconds in found.items()}
     rate = timing.sgemm_rate(times["sgemm"]["min_s"])
-    for mixer, entry in entries.items():
-        entry |= times[mixer]
+    for name, entry in entries.items():
+        entry |= times[name]
         entry["tokens_per_s"] = settings.tokens / entry["min_s"]
-        entry["sgemm_percent"] = 100 * entry["flops"] / entry["min_s"] / rate
-        if BASELINE in times:
-            entry["ratio"] = times[BASELINE]["min_s"] / entry["min_s"]
-            entry["ratio_median"] = times[BASELINE]["median_s"] / entry["median_s"]
+        entry["sgemm_percent"] = None if entry["flops"] is None else 100 * entry["flops"] / entry["min_s"] / rate
+        entry |= _ratios(times, name, baselines)
     sizes = {"length": length, "batch": settings.tokens // length, "tokens": settings.tokens}
     sgemm = {**times["sgemm"], "gflops": rate / 1e9}
     return {**sizes, "threads": settings.threads, "sgemm": sgemm, "mixers": entries}
+
+
+def _ratios(times: Mapping[str, Any], name: str, baselines: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+    """How much faster than each baseline, by the minimum and by the median, where it has run."""
+    ratios = {}
+    for ratio, among in baselines.items():
+        ran = [times[other] for other in among if other in times]
+        for key, value in (("min_s", ratio), ("median_s", f"{ratio}_median")):
+            if ran:
+                ratios[value] = min(one[key] for one in ran) / times[name][key]
+    return ratios

@@ -13,7 +13,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ..bench.train import QUICK, TrainSettings, race
+from ..bench import recall as recall_model
+from ..bench import train as text_model
+from ..bench.recall import RecallSettings
+from ..bench.train import TrainSettings
 from . import doctor
 from .bench import SEVERAL, Numbers
 from .bench_show import deliver, made_on, mebibytes, new_table, print_table, say_interrupted
@@ -28,10 +31,18 @@ with an sgemm in every round: the minimum of the rounds counts, the median
 stands beside it in brackets. Per cent is of the sgemm rate on the flops of the
 step; memory is what one step adds to the process at its worst moment.
 
-Two examples
+With --recall the model is that of `linnet recall`: a short convolution and the
+mixer, width 64, one head, targets at every fourth position. ReBased runs once
+more with its features as torch tensors, in two chunked forms, and the faster of
+the two is what "torch maps" means.
+
+Three examples
 
     linnet bench train --quick
         half a minute: 256 and 1,024 tokens, 3 rounds
+
+    linnet bench train --recall --threads 1
+        half a minute: 64 sequences of 256 tokens, 16 of 1,024
 
     linnet bench train --json > train.json
         lengths 256, 1,024 and 4,096 on 2 threads, for a program
@@ -43,6 +54,7 @@ train = App(name="train", help_epilogue=LESSON, help_format="plaintext")
 @train.default
 def run_train(
     *,
+    recall: Annotated[bool, Parameter(negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     lengths: Numbers = None,
@@ -55,25 +67,31 @@ def run_train(
 
     Parameters
     ----------
+    recall
+        The model of the recall laboratory instead of the character model.
     quick
         Lengths 256 and 1,024 in 3 rounds; other options still count.
     json
         One JSON document on standard output, and nothing else there.
     lengths
-        Tokens per sequence; 256 1024 4096 when not given.
+        Tokens per sequence; 256 1024 4096 (recall: 256 1024) when not given.
     mixers
-        elu, rebased, softmax; all of them when not given. Ratios need softmax.
+        elu, rebased, softmax (recall: also taylor, delta, torch batched 64,
+        torch loop 128); all of them when not given. Ratios need what they
+        compare with.
     threads
         Number of threads; 2 when not given.
     tokens
-        Tokens of a step; 4096 when not given.
+        Tokens of a step; 4096 (recall: 16384) when not given.
     rounds
         Rounds of each length, at least 3; 7 when not given.
     """
     asked: dict[str, Any] = {"threads": threads, "tokens": tokens, "rounds": rounds}
     asked |= {name: value and tuple(value) for name, value in (("lengths", lengths), ("mixers", mixers))}
     given = {name: value for name, value in asked.items() if value is not None}
-    document = measure(TrainSettings(**{**(QUICK if quick else {}), **given}), Console(stderr=True))
+    made = RecallSettings if recall else TrainSettings
+    few = (recall_model if recall else text_model).QUICK if quick else {}
+    document = measure(made(**{**few, **given}), Console(stderr=True))
     deliver(document, json, show)
 
 
@@ -84,7 +102,10 @@ def measure(settings: TrainSettings, console: Console) -> dict[str, Any]:
     from ..native import library
 
     about = {"machine": doctor.cpu(), "versions": doctor.versions(), "native": library.info()}
-    document: dict[str, Any] = {"format": FORMAT, **about, "rounds": settings.rounds, "rows": [], "interrupted": False}
+    recall = isinstance(settings, RecallSettings)
+    race = (recall_model if recall else text_model).race
+    what = {"recall": recall, "rounds": settings.rounds}
+    document: dict[str, Any] = {"format": FORMAT, **about, **what, "rows": [], "interrupted": False}
     before = torch.get_num_threads()
     try:
         with Progress(console=console, transient=True) as progress:
@@ -106,10 +127,12 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def table(row: dict[str, Any]) -> Table:
-    found = new_table("mixer", "ms per step", "tokens/s", "faster than softmax", "% of sgemm", "MiB of a step")
+    ratios = {"faster than softmax": "ratio", "than torch maps": "ratio_maps"}
+    shown = {title: key for title, key in ratios.items() if any(key in entry for entry in row["mixers"].values())}
+    found = new_table("mixer", "ms per step", "tokens/s", *shown, "% of sgemm", "MiB of a step")
     for name, entry in row["mixers"].items():
         ms = f"{entry['min_s'] * 1e3:.0f} ({entry['median_s'] * 1e3:.0f})"
-        ratio = f"{entry['ratio']:.2f} ({entry['ratio_median']:.2f})" if "ratio" in entry else "-"
-        speed, percent = f"{entry['tokens_per_s']:,.0f}", f"{entry['sgemm_percent']:.0f}"
-        found.add_row(name, ms, speed, ratio, percent, mebibytes(entry["extra_bytes"]))
+        times = [f"{entry[key]:.2f} ({entry[key + '_median']:.2f})" for key in shown.values()]
+        percent = "-" if entry["sgemm_percent"] is None else f"{entry['sgemm_percent']:.0f}"
+        found.add_row(name, ms, f"{entry['tokens_per_s']:,.0f}", *times, percent, mebibytes(entry["extra_bytes"]))
     return found

@@ -31,6 +31,7 @@ from .softmax import SoftmaxFeatures as SoftmaxFeatures
 from .t2r import T2R as T2R
 from .taylor import Taylor as Taylor
 from .taylor import TaylorFull as TaylorFull
+from .zero_floor import ZeroFloor as ZeroFloor
 
 # Nothing learned, nothing drawn: a name and a width say everything, so an op may build these itself.
 PARAMETER_FREE: dict[str, type[FeatureMap]] = {
@@ -43,6 +44,7 @@ PARAMETER_FREE: dict[str, type[FeatureMap]] = {
     "taylor": Taylor,
     "based": Taylor,  # the name of the paper that made order 2 known
     "taylor_full": TaylorFull,
+    "zero_floor": ZeroFloor,
     "dpfp": DPFP,
     "softmax_features": SoftmaxFeatures,
 }

@@ -9,9 +9,14 @@ weaker kernel sum_i a_i^2 b_i^2 of width D: it is `square="elementwise"`, for co
 The defaults are the authors' code: one LayerNorm over all H * D numbers of a token before the split into heads,
 eps 1e-5, gamma = 1, beta = 0, and separate parameters for q and k. flash-linear-attention's map is
 `ReBased(D, norm_scope="per_head", affine="shared", tie_qk=True)`. The two are not interchangeable.
+
+    layer: (x - mean) / sqrt(var + eps)      rms: x / sqrt(mean(x^2) + eps)      l2: x / sqrt(sum(x^2) + eps)
 """
 
 from __future__ import annotations
+
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +26,24 @@ from .base import FeatureMap
 from .common import check_heads, check_width, one_of, positive_float, positive_int, wide_dtype
 from .core import Core
 
+NORMS = ("layer", "rms", "l2")
 NORM_SCOPES = ("joint", "per_head", "none")
 AFFINES = ("per_head", "shared", "none")
 SQUARES = ("outer", "elementwise")
 
-# The rows of the paper's ablation (table 1), as options of ReBased.
-ABLATIONS: dict[str, dict[str, object]] = {
+# Options of ReBased: the rows of the paper's ablation (table 1), then controls that it does not have.
+ABLATIONS: dict[str, dict[str, Any]] = {
     "x^2": {"norm_scope": "none", "affine": "none"},
     "norm(x)^2": {"affine": "none"},
     "(gamma x)^2": {"norm_scope": "none", "use_beta": False},
     "(gamma x + beta)^2": {"norm_scope": "none"},
     "(gamma norm(x) + beta)^2": {},
+    "element-wise square": {"square": "elementwise"},
+    "rms norm": {"norm": "rms"},
+    "l2 norm": {"norm": "l2"},
+    "norm per head": {"norm_scope": "per_head"},
+    "shared affine": {"affine": "shared"},
+    "tied q and k": {"tie_qk": True},
 }
 
 
@@ -39,10 +51,19 @@ class NormAffine(nn.Module):
     """a(x) = gamma * norm(x) + beta over [..., H, D], one token at a time; either part may be absent."""
 
     def __init__(
-        self, n_heads: int, head_dim: int, *, norm_scope: str, affine: str, use_gamma: bool, use_beta: bool, eps: float
+        self,
+        n_heads: int,
+        head_dim: int,
+        *,
+        norm: str,
+        norm_scope: str,
+        affine: str,
+        use_gamma: bool,
+        use_beta: bool,
+        eps: float,
     ) -> None:
         super().__init__()
-        self.n_heads, self.head_dim, self.eps = n_heads, head_dim, eps
+        self.n_heads, self.head_dim, self.norm, self.eps = n_heads, head_dim, norm, eps
         # only these two look at the axis of heads; the others take any number of heads
         self.needs_heads = norm_scope == "joint" or affine == "per_head"
         shape = (n_heads, head_dim) if affine == "per_head" else (head_dim,)
@@ -50,7 +71,7 @@ class NormAffine(nn.Module):
         self.gamma = nn.Parameter(torch.ones(shape)) if learned and use_gamma else None
         self.beta = nn.Parameter(torch.zeros(shape)) if learned and use_beta else None
         self.over = {"joint": (n_heads, head_dim), "per_head": (head_dim,), "none": ()}[norm_scope]  # the norm's axes
-        self.fused = self.over == shape  # torch's layer norm has the affine part inside then
+        self.fused = norm == "layer" and self.over == shape  # torch's layer norm has the affine part inside then
 
     def forward(self, x: Tensor) -> Tensor:  # [..., H, D] -> [..., H, D], in the dtype of x
         if self.needs_heads:
@@ -61,15 +82,26 @@ class NormAffine(nn.Module):
         gamma, beta = (None if p is None else p.to(wide) for p in (self.gamma, self.beta))
         if self.fused:
             return layer_norm(x.to(wide), self.over, gamma, beta, self.eps).to(x.dtype)
-        a = layer_norm(x.to(wide), self.over, eps=self.eps) if self.over else x.to(wide)
+        a = self._normed(x.to(wide))
         a = a if gamma is None else a * gamma
         return (a if beta is None else a + beta).to(x.dtype)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        if not self.over:
+            return x
+        if self.norm == "layer":
+            return layer_norm(x, self.over, eps=self.eps)
+        axes = tuple(range(-len(self.over), 0))
+        squares = x.square().sum(axes, keepdim=True)
+        size = squares / prod(self.over) if self.norm == "rms" else squares
+        return x * (size + self.eps).rsqrt()
 
 
 class ReBased(FeatureMap):
     """kappa(q, k) = (a_Q(q) . a_K(k))^2 / D with a(x) = gamma * norm(x) + beta; see the top of this file.
 
-    norm_scope  "joint": mean and variance over all heads of the token; "per_head": over each head; "none"
+    norm        "layer", "rms" or "l2"
+    norm_scope  "joint": over all heads of the token; "per_head": over each head; "none": no norm, whatever `norm` is
     affine      "per_head": gamma and beta [H, D]; "shared": [D], the same for all heads; "none"
     use_gamma, use_beta    leave one of the two out, as the paper's ablation does (see `ABLATIONS`)
     tie_qk      one set of parameters for q and k instead of two
@@ -81,6 +113,7 @@ class ReBased(FeatureMap):
         head_dim: int,
         n_heads: int = 1,
         *,
+        norm: str = "layer",
         norm_scope: str = "joint",
         affine: str = "per_head",
         use_gamma: bool = True,
@@ -91,6 +124,7 @@ class ReBased(FeatureMap):
     ) -> None:
         super().__init__(positive_int("head_dim", head_dim))
         self.n_heads = positive_int("n_heads", n_heads)
+        self.norm = one_of("norm", norm, NORMS)
         self.norm_scope = one_of("norm_scope", norm_scope, NORM_SCOPES)
         self.affine = one_of("affine", affine, AFFINES)
         self.square = one_of("square", square, SQUARES)
@@ -102,6 +136,7 @@ class ReBased(FeatureMap):
             NormAffine(
                 n_heads,
                 head_dim,
+                norm=norm,
                 norm_scope=norm_scope,
                 affine=affine,
                 use_gamma=use_gamma,
@@ -124,6 +159,6 @@ class ReBased(FeatureMap):
 
     def extra_repr(self) -> str:
         return (
-            f"head_dim={self.head_dim}, n_heads={self.n_heads}, norm_scope={self.norm_scope!r}, "
-            f"affine={self.affine!r}, tie_qk={self.tie_qk}, square={self.square!r}"
+            f"head_dim={self.head_dim}, n_heads={self.n_heads}, norm={self.norm!r}, "
+            f"norm_scope={self.norm_scope!r}, affine={self.affine!r}, tie_qk={self.tie_qk}, square={self.square!r}"
         )

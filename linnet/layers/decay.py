@@ -68,7 +68,7 @@ class Decayed(MatrixMixer):
         out, s = decayed_attention(q, k, v, self.decay(x), **how)  # type: ignore[arg-type]
         assert s is not None
         y = self.norm(out).flatten(2)
-        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, state.x.to(s.dtype))
+        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, state.x)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: the share of the value v_j in S_t^T q_t, before norm and gate."""

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from ..ops.delta import delta_rule
-from ..ops.eager import readable, wants_graph
 from ..ops.norm import rms_norm
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
@@ -101,8 +100,7 @@ class Delta(MatrixMixer):
     def _look_back(self, u: Tensor, past: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.filter is None:
             return u, past
-        fresh = readable(past) and not wants_graph(past) and not bool(past.any())  # nothing to put before u: no copy
-        kept = None if fresh else ConvState(past.to(u.dtype))
+        kept = ConvState(past.to(u.dtype))
         u, new = short_conv(u, self.filter, initial_state=kept, output_final_state=True, mask=mask)
         assert new is not None
         return u, new.x.to(past.dtype)

@@ -71,7 +71,7 @@ class Mamba2(MatrixMixer):
         out, s = decayed_attention(c, b, (v * dt[..., None]).to(v.dtype), self.decay(dt), **how)  # type: ignore[arg-type]
         assert s is not None
         y = (out + self.skip[:, None] * v).flatten(2)
-        return self.out(self.norm(y * silu(z))), MatrixState(s, past.to(s.dtype))
+        return self.out(self.norm(y * silu(z))), MatrixState(s, past)
 
     def decay(self, dt: Tensor) -> Tensor:  # [B,T,H] -> log a [B,T,H]
         return -self.a_log.exp() * dt

@@ -50,15 +50,15 @@ class MatrixMixer(Mixer):
     ) -> tuple[Tensor, MatrixState | None]:
         if cu_seqlens is not None:
             rows, mask = unpack(x, cu_seqlens, mask)
-            y, new = self.mix(rows, self._given(state, rows), mask)
+            y, new = self._mixed(rows, state, mask)
             return pack(y, cu_seqlens), new if output_state else None
-        y, new = self.mix(x, self._given(state, x), mask)
+        y, new = self._mixed(x, state, mask)
         return y, new if output_state else None
 
     def step(
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, MatrixState]:
-        y, new = self.mix(x[:, None], self._given(state, x), None)
+        y, new = self._mixed(x[:, None], state, None)
         return y[:, 0], new
 
     def empty_state(
@@ -72,11 +72,12 @@ class MatrixMixer(Mixer):
         (heads, height, width), (kept, channels) = self.matrix, self.inputs
         return (heads * height * width + kept * channels) * max(dtype.itemsize, torch.float32.itemsize)
 
-    def _given(self, state: AnyState | None, x: Tensor) -> MatrixState:
+    def _mixed(self, x: Tensor, state: AnyState | None, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         if state is None:
-            return self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
+            state = self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
         check_form(state, MatrixState)
-        return MatrixState._make(state)
+        y, new = self.mix(x, MatrixState._make(state), mask)
+        return y, MatrixState(new.s, new.x.to(new.s.dtype))
 
 
 def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from ..layers import CONVOLUTIONS, CrossAttention
+from ..layers import CONVOLUTIONS, LOOK_BACK, CrossAttention
 from ..ops.state import KVState, Rows, State
 from .backbone import Backbone
 from .base import Model
@@ -50,7 +50,7 @@ class EncoderDecoder(Model):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        readers = [name for name in config.pattern if name not in ("window", *CONVOLUTIONS)]
+        readers = [name for name in config.pattern if name not in (*LOOK_BACK, "lsh", *CONVOLUTIONS)]
         self.embed_source = nn.Embedding(config.source_vocab_size or config.vocab_size, config.d_model)
         self.encoder = Backbone(config, n_layers=config.n_encoder_layers or config.n_layers, causal=False)
         self.embed = nn.Embedding(config.vocab_size, config.d_model)

@@ -3,8 +3,8 @@
     sum_r  log sum_n exp(w_n . h_r + b_n) - (w_y . h_r + b_y),  y = targets_r;  gradient of the scores: softmax - onehot
 
 A block of tokens at a time: its scores, its losses, and at once its part of the gradients, so that the scores are gone
-before the next block. Memory is that of a block, not of tokens times vocabulary. Where many tokens have no target, as in
-recall tasks, those that have one are gathered first and the others have no scores at all.
+before the next block. Memory is that of a block, not of tokens times vocabulary. Where many tokens have no target, the
+others are gathered first, and those without have no scores at all.
 E model width, N vocabulary:  h [..., E]   weight [N,E]   bias [N] or None   targets [...] long
 """
 

@@ -76,7 +76,7 @@ class _Chunks(torch.autograd.Function):
         dsums = q * dq - k * dk
         dsums[..., -1, :] += (dadded * after).sum(-1)
         ddecay = dsums.sum(-1, keepdim=True) if decay.shape[-1] == 1 else dsums
-        return dq, dk, dv, ddecay.flip(-2).cumsum(-2).flip(-2).sum_to_size(decay.shape), ds
+        return dq, dk, dv, ddecay.flip(-2).cumsum(-2).flip(-2), ds  # autograd adds up rows that share a decay
 
 
 def _fades(decay: Tensor) -> _Fades:

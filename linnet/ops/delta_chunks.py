@@ -6,7 +6,7 @@
 S is the state before a chunk and S' after it, g its log decays added up, L_tj = e^{g_t - g_j} for j <= t: no exponent
 is positive. Without decay L and e^g are 1. Yang et al. 2024, arXiv:2406.06484 (the WY form), 2412.06464 (with decay).
 Z is linear in S, so solves and products are made for all chunks at once; only S' = F S + G goes from one to the next.
-N = B H rows of M chunks of C tokens, M first within N:  q, k [NM,C,D]   v [NM,C,V]   b, decay [NM,C]   s [N,D,V]
+N = B H rows of M chunks of C tokens each:  q, k [NM,C,D]   v [NM,C,V]   b, decay [NM,C]   s [N,D,V]
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Given: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor]
 class Parts(NamedTuple):
     """What the forward pass works out and the backward pass needs again."""
 
-    keys: Tensor  # [NM,C,C]: L * K K^T, of which what is under the diagonal counts
+    keys: Tensor  # [NM,C,C]: tril(L * K K^T, -1)
     scores: Tensor  # [NM,C,C]: tril(L * Q K^T)
-    w: Tensor  # [NM,C,D]: A^-1 diag(e^g) K
+    inverse: Tensor  # [NM,C,C]: A^-1; bounded for keys of length 1 and b from 0 to 2
+    w: Tensor  # [NM,C,D]: A^-1 diag(e^g) K, what S takes from Z
     z: Tensor  # [NM,C,V]
     steps: Tensor  # [NM,D,D]: F
     starts: Tensor  # [NM,D,V]: S
@@ -56,7 +57,7 @@ def plain(*given: Any) -> tuple[Tensor, Tensor]:
 
 
 class _Chunked(torch.autograd.Function):
-    """Autograd's own way through `plain` takes half as long again and keeps every product."""
+    """The gradient written out: autograd's own way through `plain` keeps every product, and is slower for it."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
@@ -77,31 +78,28 @@ class _Chunked(torch.autograd.Function):
 
 def _forward(given: Given) -> tuple[Tensor, Tensor, Parts]:
     q, k, v, b, decay, s = given
-    e, columns, widths = _decays(decay), b[:, None], [v.shape[-1], k.shape[-1]]
-    keys, scores = _times(k @ k.mT, e.between), _times(q @ k.mT, e.between)
-    scores = scores.tril() if decay is None else scores
-    right = torch.cat([v, _times(k, e.start)], dim=-1)
-    solved = solve_triangular(keys * columns, right, upper=False, unitriangular=True)
-    z, w = solved.split(widths, dim=-1)  # Z if S were 0, and what S takes from it
-    adds, erased = ((_times(k, e.end).mT * columns) @ solved).split(widths, dim=-1)
-    steps = _times(torch.eye(widths[1], dtype=k.dtype, device=k.device), e.whole) - erased
-    starts, end = _carry(adds, steps, s)
-    z = baddbmm(z, w, starts, alpha=-1)
+    e, columns, one = _decays(decay), b[:, None], torch.eye(k.shape[1], dtype=k.dtype, device=k.device)
+    keys, scores = _times(k @ k.mT, e.between).tril(-1), _times(q @ k.mT, e.between).tril()
+    inverse = solve_triangular(keys * columns, one, upper=False, unitriangular=True)
+    k_in, writes = _times(k, e.start), _times(k, e.end).mT * columns
+    w = inverse @ k_in
+    steps = _times(torch.eye(k.shape[2], dtype=k.dtype, device=k.device), e.whole) - writes @ w
+    starts, end = _carry((writes @ inverse) @ v, steps, s)
+    z = inverse @ baddbmm(v, k_in, starts, alpha=-1)
     out = baddbmm(_times(q, e.start) @ starts, scores, z * b[..., None])
-    return out, end, Parts(keys, scores, w, z, steps, starts)
+    return out, end, Parts(keys, scores, inverse, w, z, steps, starts)
 
 
 def _backward(dout: Tensor, dend: Tensor, given: Given, p: Parts) -> tuple[Tensor | None, ...]:
-    """dx is the gradient of x. From S' back to S it goes as S to S' with F^T, and the solve is with A^T."""
+    """dx is the gradient of x, and du0 what out and S' alone give to U, for a token's U is in those after it too."""
     q, k, _, b, decay, _ = given
     e, rows = _decays(decay), b[..., None]
     q_in, k_in, k_end = _times(q, e.start), _times(k, e.start), _times(k, e.end)
     reads = baddbmm(q_in, p.scores, p.w * rows, alpha=-1)  # out = reads S + ...
-    ends, ds = _carry(reads.mT @ dout, p.steps.mT, dend, back=True)
-    du = solve_triangular(
-        p.keys.mT * b[:, None], baddbmm(k_end @ ends, p.scores.mT, dout), upper=True, unitriangular=True
-    )
-    u, dv = p.z * rows, du * rows
+    ends, ds = _carry(reads.mT @ dout, p.steps.mT, dend, back=True)  # dS' of each chunk, from the last to the first
+    du0 = baddbmm(k_end @ ends, p.scores.mT, dout)
+    u, dv = p.z * rows, p.inverse.mT @ (du0 * rows)
+    db = (baddbmm(du0, p.keys.mT, dv, alpha=-1) * p.z).sum(-1)
     dscores, dkeys = (dout @ u.mT).tril_(), (dv @ u.mT).tril_(-1).neg_()
     dq_in, dk_in, dk_end = dout @ p.starts.mT, (dv @ p.starts.mT).neg_(), u @ ends.mT
     ddecay = None
@@ -113,7 +111,7 @@ def _backward(dout: Tensor, dend: Tensor, given: Given, p: Parts) -> tuple[Tenso
     dscores, dkeys = _times(dscores, e.between), _times(dkeys, e.between)
     dq = baddbmm(_times(dq_in, e.start), dscores, k)
     dk = baddbmm(_times(dk_in, e.start) + _times(dk_end, e.end), dscores.mT, q)
-    return dq, dk.baddbmm_(dkeys + dkeys.mT, k), dv, (du * p.z).sum(-1), ddecay, ds
+    return dq, dk.baddbmm_(dkeys + dkeys.mT, k), dv, db, ddecay, ds
 
 
 def _carry(adds: Tensor, steps: Tensor, s: Tensor, back: bool = False) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from ..errors import unknown
 from ..feature_maps.common import product, wide_dtype
 from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
 from .fused import full_precision
-from .softmax import _append, packed
+from .softmax import append, packed
 from .softmax import sdpa_bthd as sdpa
 from .state import KVState, check_cache, real_tokens
 
@@ -119,7 +119,7 @@ def _tokens(
     cache = KVState(k, v.clone(), mask)
     if state is not None:
         check_cache(state, KVState, k, v)
-        cache = _append(state, cache)
+        cache = append(state, cache)
     bucket = hash_buckets(cache.k, rotations)
     if cache.mask is not None:
         bucket = bucket.masked_fill(~real_tokens(cache)[:, None, None], 2 * rotations.shape[2])

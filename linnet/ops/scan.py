@@ -5,8 +5,9 @@
     in_order    one fused multiply-add for each token; each slice stays in the cache
     doubling    log2(T) passes over the whole tensor (Hillis & Steele 1986): (a, b) after (a', b') is (a a', a b' + b)
 
-Time comes first: a, b, h [T,...], the start h_0 [...]; a may have axes of size 1 that b does not. On a CPU `in_order`
-is the faster one at every size a training step has, by 4 to 15 times at 64 x 16 x 128 numbers a token (measured).
+Time comes first: a, b, h [T,...], the start h_0 [...]; a may have axes of size 1 that b does not. At 64 x 16 x 128
+numbers a token `in_order` took 1.5 ms for 16 tokens and 21 ms for 64, `doubling` 14 ms and 162 ms (one core, float32);
+only for a few hundred numbers a token and less is it the other way round.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def backwards(a: Tensor, g: Tensor) -> None:
 def doubling(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     """Every token looks back 1, 2, 4, ... places at what has been gathered there."""
     T, reach = b.shape[0], 1
-    b = torch.cat([(a[:1] * start + b[:1]), b[1:]])
+    b = torch.cat([a[:1] * start + b[:1], b[1:]])
     while reach < T:
         b = torch.cat([b[:reach], a[reach:] * b[:-reach] + b[reach:]])
         a = torch.cat([a[:reach], a[reach:] * a[:-reach]])

@@ -57,7 +57,7 @@ def softmax_attention(
     cache = KVState(k, v, mask)
     if initial_state is not None:
         check_cache(initial_state, KVState, k, v)
-        cache = _append(initial_state, cache)
+        cache = append(initial_state, cache)
     past = cache.k.shape[1] - k.shape[1]
     out = _causal(q, cache, past, scale) if causal else _bidirectional(q, cache, scale)
     if mask is not None and causal:
@@ -75,7 +75,7 @@ def softmax_attention_step(
     cache = KVState(k[:, None], v[:, None])
     if state is not None:
         check_cache(state, KVState, cache.k, cache.v)
-        cache = _append(state, cache)
+        cache = append(state, cache)
     out = _bidirectional(q[:, None], cache, check_scale(scale, q.shape[-1]))  # the newest token sees all of it
     return out[:, 0], cache.clone() if state is None else cache
 
@@ -85,7 +85,7 @@ def state_bytes(length: int, *, heads: int, head_dim: int, value_dim: int, dtype
     return length * heads * (head_dim + value_dim) * dtype.itemsize
 
 
-def _append(past: KVState, new: KVState) -> KVState:
+def append(past: KVState, new: KVState) -> KVState:
     """Time after time; the mask is written out as soon as one side has padding."""
     k, v = torch.cat([past.k, new.k], dim=1), torch.cat([past.v, new.v], dim=1)
     if past.mask is None and new.mask is None:

@@ -10,6 +10,9 @@ from .mqar import MQAR as MQAR
 from .noise import PAPER_NOISE as PAPER_NOISE
 from .noise import Noise as Noise
 from .recall import Recall as Recall
+from .recall_hits import Bigrams as Bigrams
+from .recall_hits import count_bigrams as count_bigrams
+from .recall_hits import recall_hits as recall_hits
 from .regression import Batch as Batch
 from .regression import Regression as Regression
 from .scoring import Scores as Scores

@@ -47,7 +47,7 @@ class Relay:
         """The state of rank - 1 after its tokens, a NamedTuple of tensors of the form of `like`; None on rank 0."""
         if isinstance(like, KVState):
             raise ValueError(
-                f"layer {layer} is softmax attention, whose state grows with every token; accepted under strategy "
+                f"layer {layer} keeps every token it has seen, so its state grows; accepted under strategy "
                 '"sequence": mixers with a state of fixed size; use "ddp" or "fsdp" for this model'
             )
         self._forms[layer] = _forms(like)

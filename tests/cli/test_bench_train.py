@@ -11,7 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from linnet.bench import train
+from linnet.bench import recall, train
 from linnet.bench.train import TrainSettings, race, step_flops, subject
 from linnet.cli import bench_train, main
 from linnet.models import preset
@@ -77,7 +77,7 @@ def test_a_step_learns() -> None:
 
 
 def test_tables(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench_train, "race", lambda settings, length: row)
+    monkeypatch.setattr(train, "race", lambda settings, length: row)
     document = bench_train.measure(TrainSettings(rounds=3), Console(file=io.StringIO()))
     assert document["format"] == bench_train.FORMAT
     assert len(document["rows"]) == 3
@@ -89,6 +89,26 @@ def test_tables(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: py
     assert len(json.loads(capsys.readouterr().out)["rows"]) == len(train.QUICK["lengths"])
 
 
+def test_recall_has_a_table_of_its_own(
+    row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {**row["mixers"]["rebased"], "ratio_maps": 2.5, "ratio_maps_median": 2.25, "sgemm_percent": None}
+    lengths = []
+
+    def one(settings: TrainSettings, length: int) -> dict[str, Any]:
+        lengths.append((length, settings.tokens, settings.rounds, settings.mixers))
+        return {**row, "mixers": {"rebased": entry}}
+
+    monkeypatch.setattr(recall, "race", one)
+    assert status("--recall", "--quick", "--mixers", "rebased") == 0
+    out = capsys.readouterr().out
+    assert lengths == [(256, 16384, 3, ("rebased",)), (1024, 16384, 3, ("rebased",))]
+    for expected in ("than torch maps", "2.50 (2.25)"):
+        assert expected in out
+    assert status("--recall", "--quick", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["recall"]
+
+
 def test_an_interrupted_run_shows_what_it_has(
     row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +117,7 @@ def test_an_interrupted_run_shows_what_it_has(
             raise KeyboardInterrupt
         return row
 
-    monkeypatch.setattr(bench_train, "race", stop)
+    monkeypatch.setattr(train, "race", stop)
     assert status("--json") == 130
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
 
@@ -109,6 +129,9 @@ def test_an_interrupted_run_shows_what_it_has(
         (["--threads", "4096"], "--threads is 4096"),
         (["--lengths", "1000"], "--lengths has 1000; accepted: divisors of the 4096"),
         (["--mixers", "softmacks"], "did you mean 'softmax'?"),
+        (["--mixers", "delta"], "unknown mixer 'delta'"),
+        (["--recall", "--mixers", "torch maps"], "unknown mixer 'torch maps'"),
+        (["--recall", "--lengths", "1000"], "--lengths has 1000; accepted: divisors of the 16384"),
     ],
 )
 def test_a_bad_option_is_one_sentence(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,3 +144,4 @@ def test_a_bad_option_is_one_sentence(args: list[str], said: str, capsys: pytest
 def test_help_teaches_without_torch() -> None:
     text = help_without_torch("bench", "train")
     assert "linnet bench train --quick" in text
+    assert "linnet bench train --recall" in text

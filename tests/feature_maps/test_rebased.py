@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from linnet.feature_maps import ReBased
+from linnet.feature_maps import ReBased, build
+from linnet.feature_maps.ablation import KERNELS
 from linnet.feature_maps.rebased import ABLATIONS
 
 FLOAT64 = {"rtol": 1e-10, "atol": 1e-10}
@@ -47,8 +48,12 @@ def test_per_head_shared_tied_is_one_layer_norm_over_each_head() -> None:
     assert sorted(feature_map.state_dict()) == ["q.beta", "q.gamma"]
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_ablation_family(name: str) -> None:
+PAPER = [name for name in ABLATIONS if name.endswith(")^2") or name == "x^2"]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_rows(name: str) -> None:
+    assert len(PAPER) == 5
     feature_map = trained(**ABLATIONS[name])
     q, k = draw(2, 5, H, D, seed=1), draw(2, 5, H, D, seed=2)
     assert feature_map.k is not None
@@ -63,6 +68,37 @@ def test_ablation_family(name: str) -> None:
     torch.testing.assert_close(feature_map.kernel(q, k), want, **FLOAT64)
     torch.testing.assert_close((feature_map.map_q(q) * feature_map.map_k(k)).sum(-1), want, **FLOAT64)
     assert len(list(feature_map.parameters())) == 2 * (("gamma" in name) + ("beta" in name))
+
+
+@pytest.mark.parametrize("norm", ["rms", "l2"])
+@pytest.mark.parametrize(("scope", "axes"), [("joint", (-2, -1)), ("per_head", (-1,))])
+def test_other_norms(norm: str, scope: str, axes: tuple[int, ...]) -> None:
+    feature_map = trained(norm=norm, norm_scope=scope, eps=0.01)
+    x = draw(2, 5, H, D)
+    size = (x.square().mean(axes, True) if norm == "rms" else x.square().sum(axes, True)) + 0.01
+    for mine, side in ((feature_map.prepare_q, feature_map.q), (feature_map.prepare_k, feature_map.k)):
+        assert side is not None
+        torch.testing.assert_close(mine(x), x / size.sqrt() * side.gamma + side.beta, **FLOAT64)
+
+
+def test_without_a_scope_there_is_no_norm() -> None:
+    x = draw(2, 5, H, D)
+    for norm in ("layer", "rms", "l2"):
+        assert torch.equal(ReBased(D, norm=norm, norm_scope="none", affine="none").prepare_q(x), x)
+
+
+def test_the_controls_are_maps_of_their_own() -> None:
+    """Every row of the table of kernels can be built, and no two give the same numbers."""
+    x, y = draw(2, 5, H, D, seed=1), draw(2, 5, H, D, seed=2)
+    found: dict[str, Tensor] = {}
+    for row, (name, options) in KERNELS.items():
+        feature_map = build(name, D, H, **options).double()
+        with torch.no_grad():
+            for seed, parameter in enumerate(feature_map.parameters()):
+                parameter += draw(*parameter.shape, seed=10 + seed)
+        found[row] = feature_map.kernel(x, y)
+    for row, kernel in found.items():
+        assert not any(torch.allclose(kernel, other) for name, other in found.items() if name != row), row
 
 
 def test_elementwise_square_is_another_kernel() -> None:
@@ -93,6 +129,7 @@ def test_wrong_number_of_heads(options: dict[str, str]) -> None:
     [
         ({"head_dim": 0}, r"head_dim \(0\)"),
         ({"n_heads": 0}, r"n_heads \(0\)"),
+        ({"norm": "rsm"}, "unknown norm 'rsm'; did you mean 'rms'"),
         ({"norm_scope": "per-head"}, "unknown norm_scope 'per-head'; did you mean 'per_head'"),
         ({"affine": "all"}, "unknown affine 'all'"),
         ({"square": "outr"}, "did you mean 'outer'"),

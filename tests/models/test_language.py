@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linnet.layers import MIXERS
-from linnet.models import LanguageModel, Model, ModelConfig, build
+from linnet.models import LanguageModel, Model, ModelConfig, build, language
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}  # float64
 B, T, N = 2, 11, 17
@@ -88,6 +88,24 @@ def test_the_loss_is_the_mean_cross_entropy_of_real_targets() -> None:
     assert total.item() == pytest.approx(wanted.item(), rel=1e-6)
     shown = net.metrics({"tokens": given, "targets": targets})
     assert (shown["bits"][0] / shown["loss"][0]).item() == pytest.approx(1.4426950408889634)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_answers_are_the_likeliest_tokens_where_there_is_a_target(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, given = model(mixer=("conv", "rebased"), tie_embeddings=tied), tokens()
+    assert isinstance(net, LanguageModel)
+    targets = torch.full((B, T), -100)
+    targets[0, [2, 7]], targets[1, [0, 3, T - 1]] = torch.tensor([4, 9]), torch.tensor([1, 16, 0])
+    predicted, wanted = net.answers({"tokens": given, "targets": targets})
+    assert wanted.tolist() == [4, 9, 1, 16, 0]
+    assert torch.equal(predicted, net(given)[0].argmax(-1)[targets != -100])
+    assert len(set(predicted.tolist())) > 1
+    monkeypatch.setattr(language, "SCORES", 2 * N)  # in blocks of two
+    assert torch.equal(net.answers({"tokens": given, "targets": targets})[0], predicted)
+    none, either = net.answers({"tokens": given, "targets": torch.full((B, T), -100)})
+    assert none.shape == either.shape == (0,)
+    with pytest.raises(ValueError, match="token 17 at \\[0, 0\\] is outside the vocabulary of 17"):
+        net.answers({"tokens": given, "targets": torch.full((B, T), N)})
 
 
 def test_a_tiny_text_is_learned_by_heart() -> None:

@@ -12,13 +12,20 @@ from torch.nn import functional as F
 from linnet.bench import timing
 from linnet.ops import cross_entropy as module
 from linnet.ops.cross_entropy import linear_cross_entropy
-from tests.ops.rows import check, check_graphs, draw, needs_library
+from tests.ops.rows import check, check_graphs, draw, needs_library, run
 
 
 def targets(rows: int, vocabulary: int) -> Tensor:
     drawn = torch.randint(vocabulary, (rows,), generator=torch.Generator().manual_seed(1))
     drawn[::5] = -100
     drawn[1], drawn[2] = 0, vocabulary - 1
+    return drawn
+
+
+def few_targets(rows: int, vocabulary: int, every: int = 4) -> Tensor:
+    """As in recall tasks: one row in `every` has a target."""
+    drawn = targets(rows, vocabulary).abs().clamp(max=vocabulary - 1)
+    drawn[torch.arange(rows) % every != 0] = -100
     return drawn
 
 
@@ -43,6 +50,36 @@ def test_sum_and_gradients(vocabulary: int, bias: bool) -> None:
     assert count == 120
     torch.testing.assert_close(total, plain(h, weight, None, at=at))
     assert torch.equal(linear_cross_entropy(h, weight, None, at.int())[0], total)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("every", [2, 4, 150])
+def test_rows_without_a_target_are_not_looked_at(every: int, bias: bool) -> None:
+    """The numbers and gradients of all rows, from the rows that count; NaN in the others reaches nothing."""
+    at = few_targets(150, 17, every)
+    given = draw((150, 24), (17, 24), (17,) if bias else None)
+    check(partial(ours, at=at), partial(plain, at=at), given)
+    h, weight, _ = given
+    assert h is not None
+    assert weight is not None
+    spoiled = torch.where((at < 0)[:, None], float("nan"), h).view(5, 30, 24)
+    for dtype in (torch.float32, torch.float64):
+        one, other = (
+            run(partial(ours, at=at.view(5, 30)), (x.to(dtype), weight, None), dtype)
+            for x in (h.view(5, 30, 24), spoiled)
+        )
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_no_target_at_all() -> None:
+    h, weight = (torch.ones(40, 8, requires_grad=True), torch.ones(5, 8, requires_grad=True))
+    total, count = linear_cross_entropy(h, weight, None, torch.full((40,), -100))
+    total.backward()
+    assert (total.item(), count.item()) == (0, 0)
+    assert h.grad is not None
+    assert weight.grad is not None
+    assert not h.grad.any()
+    assert not weight.grad.any()
 
 
 def test_blocks_meet(monkeypatch: pytest.MonkeyPatch) -> None:

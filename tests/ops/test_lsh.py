@@ -51,7 +51,7 @@ def neighbours(bucket: list[int], t: int, span: int, causal: bool) -> set[int]:
     return set(back if causal else back + ahead)
 
 
-def one_row(q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool) -> Tensor:
+def one_row(q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool, most: float) -> Tensor:
     """[T,D], [T,V], [R,N,D] -> [T,V]: a softmax in each round, the rounds weighed by the sums of their exponentials.
 
     A pair that n rounds find loses log n in each (section 2, "multi-round LSH attention" of the paper); every round
@@ -67,7 +67,7 @@ def one_row(q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool) -> Ten
         for near in sets:
             keys = [*sorted(near), t]
             times = [float(len(sets) if j == t else sum(j in other for other in sets)) for j in keys]
-            penalty = torch.tensor([PENALTY if j == t else 0.0 for j in keys], dtype=q.dtype)
+            penalty = torch.tensor([most if j == t else 0.0 for j in keys], dtype=q.dtype)
             scores = k[keys] @ q[t] * D**-0.5 - penalty - torch.tensor(times, dtype=q.dtype).log()
             found.append(scores.softmax(-1) @ v[keys])
             sums.append(scores.logsumexp(-1))
@@ -75,14 +75,16 @@ def one_row(q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool) -> Ten
     return torch.stack(outs)
 
 
-def reference(q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool, mask: Tensor | None = None) -> Tensor:
+def reference(
+    q: Tensor, v: Tensor, turns: Tensor, span: int, causal: bool, mask: Tensor | None = None, penalty: float = PENALTY
+) -> Tensor:
     """Every row and head on its own, with the padding cut out."""
     q, v = q.double(), v.double()
     out = torch.zeros_like(v) + 0 * (q.nan_to_num().sum() + v.nan_to_num().sum())
     for b in range(q.shape[0]):
         real = torch.arange(q.shape[1]) if mask is None else mask[b].nonzero()[:, 0]
         for h in range(H if len(real) else 0):
-            row = one_row(q[b, real, h], v[b, real, h], turns[:, h].double(), span, causal)
+            row = one_row(q[b, real, h], v[b, real, h], turns[:, h].double(), span, causal, penalty)
             out = out.index_put((torch.tensor(b), real, torch.tensor(h)), row)
     return out
 
@@ -220,6 +222,17 @@ def test_a_token_alone_answers_its_own_value(form: str) -> None:
     zero = torch.zeros_like(q, requires_grad=True)  # no direction: finite all the same
     out, _ = lsh_attention(zero, v, turns, span=5, form=form)
     assert all(x.isfinite().all() for x in gradients(out, [zero, v]))
+
+
+@every_form
+@either_way
+def test_large_scores_neither_overflow_nor_vanish(form: str, causal: bool) -> None:
+    """Scores of -5000 to 5000: the nearest neighbour takes it all, also where every neighbour points away."""
+    (q, v), turns = draw(), rotations(1, 2)
+    big = (1e4 * q.detach()).float().requires_grad_()
+    out, _ = lsh_attention(big, v.detach().float(), turns.float(), span=3, causal=causal, form=form)
+    torch.testing.assert_close(out.double(), reference(big, v.float(), turns, 3, causal, penalty=1e9), **SINGLE)
+    assert gradients(out, [big])[0].isfinite().all()
 
 
 @every_form

@@ -61,6 +61,17 @@ def test_float32(form: str, strength: float) -> None:
 
 
 @every_form
+def test_weak_decays_after_strong_ones_keep_their_digits(form: str) -> None:
+    """G near -4000 when the weak ones begin: in float32 its differences would have three digits left."""
+    *inputs, s = draw(100, 0.1)
+    inputs[1][:, :64] -= 60
+    want, end = wkv7(*inputs, initial_state=s, output_final_state=True, form="recurrent")
+    given = [x.float() for x in inputs]
+    found = wkv7(*given, initial_state=s.float(), output_final_state=True, form=form, chunk_size=128)
+    rules.assert_close(found, (want, end), rules.SINGLE)
+
+
+@every_form
 def test_splits_padding_and_causality(form: str) -> None:
     rules.check_splits(RULE, form)
     rules.check_padding(RULE, form)

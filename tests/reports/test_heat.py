@@ -34,11 +34,15 @@ def test_nothing_comes_from_elsewhere() -> None:
     assert all(one.startswith("maps-") for one in ids)
 
 
-@pytest.mark.parametrize("count", [0, 2, 3])
-def test_every_target_has_a_ring_in_every_panel(count: int) -> None:
-    text = heat_figure("maps", MAPS, [(5, j) for j in range(count)], "")
-    rings = re.findall(rf"<use [^>]*{RING}", text)
-    assert len(rings) == 3 * count
+def test_every_target_has_a_ring_in_its_place_in_every_panel() -> None:
+    assert RING not in heat_figure("maps", MAPS, [], "")
+    text = heat_figure("maps", MAPS, [(5, 0), (5, 3), (2, 0)], "")
+    rings = re.findall(rf'<use [^>]*x="([\d.]+)" y="([\d.]+)"[^>]*{RING}', text)
+    assert len(rings) == 3 * 3
+    for panel in range(3):
+        (x0, y0), (x1, y1), (x2, y2) = [(float(x), float(y)) for x, y in rings[3 * panel : 3 * panel + 3]]
+        assert x0 == x2 < x1
+        assert y0 == y1 > y2  # row 0 is on top
 
 
 @pytest.mark.parametrize(("mixers", "rows"), [(1, 1), (3, 1), (4, 2)])

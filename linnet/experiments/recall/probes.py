@@ -2,6 +2,8 @@
 
     gains     mean and spread of ReBased's gamma and beta, and what weight decay alone would have made of gamma
     longer    accuracy on longer sequences and on more pairs than it was trained on
+    floor     what Based's kernel floor does, and accuracy without it (probe_floor.py)
+    iou       where the mixer looks when it is asked (probe_iou.py)
 
 A probe takes the model and its configuration and returns plain values for the row.
 """
@@ -16,6 +18,8 @@ from ...feature_maps.rebased import NormAffine
 from ...models import LanguageModel
 from ...train.optim import learning_rate
 from .config import RecallConfig
+from .probe_floor import floor
+from .probe_iou import iou
 from .score import ratio, score
 
 LONGER_ROWS = 128
@@ -60,4 +64,9 @@ def longer(model: LanguageModel, config: RecallConfig) -> list[dict[str, Any]]:
     return found
 
 
-PROBES: dict[str, Callable[[LanguageModel, RecallConfig], Any]] = {"gains": gains, "longer": longer}
+PROBES: dict[str, Callable[[LanguageModel, RecallConfig], Any]] = {
+    "gains": gains,
+    "longer": longer,
+    "floor": floor,
+    "iou": iou,
+}

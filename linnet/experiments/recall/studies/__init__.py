@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ..study import Study
-from . import length
+from . import ablation, drift, floor, iou, length, rates
 
-STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in (length,)}
+STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in (length, ablation, floor, drift, rates, iou)}
