@@ -76,8 +76,8 @@ def run_train(
     lengths
         Tokens per sequence; 256 1024 4096 (recall: 256 1024) when not given.
     mixers
-        elu, rebased, softmax (recall: also taylor, delta, torch batched 64,
-        torch loop 128); all of them when not given. Ratios need what they
+        elu, rebased, softmax (recall: also taylor, delta, "torch batched",
+        "torch loop"); all of them when not given. Ratios need what they
         compare with.
     threads
         Number of threads; 2 when not given.

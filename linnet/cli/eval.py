@@ -88,7 +88,13 @@ def run_eval(
             raise ValueError(f"--{name} is {value}; accepted: {least} or more")
     asked = FewShotOptions() if few is None else few
     if asked.fewshot is not None:
-        of_data = {"checkpoint": checkpoint, "split": split, "rows": rows, "batch-size": batch_size, "beam": beam}
+        of_data: dict[str, Any] = {
+            "checkpoint": checkpoint,
+            "split": split,
+            "rows": rows,
+            "batch-size": batch_size,
+            "beam": beam,
+        }
         of_data |= {"weights": weights, "backend": backend, "text": text, "length": length}
         return _few_shot([folder, *more], asked, of_data, json)
     if more or asked != FewShotOptions():

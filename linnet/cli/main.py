@@ -39,7 +39,9 @@ app = App(name="linnet", help=HELP, help_format="plaintext", version=__version__
 app.command("linnet.cli.doctor:doctor", name="doctor", help="What is installed, which back ends run, and why.")
 
 app.command("linnet.cli.train:train", name="train", help="Train on your own text, images, speech or streams.")
-app.command("linnet.cli.eval:evaluate", name="eval", help="Measure a model on held-out data, or on a text.")
+app.command(
+    "linnet.cli.eval:evaluate", name="eval", help="Measure a model on held-out data, a text, or few-shot questions."
+)
 app.command("linnet.cli.generate:generate", name="generate", help="Text and images from a trained model.")
 app.command("linnet.cli.import_model:import_model", name="import", help="Bring a pretrained Llama-type model in.")
 

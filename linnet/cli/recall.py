@@ -54,6 +54,7 @@ Ctrl-C or a kill at any time; the same command goes on.
 recall = App(name="recall", help_format="plaintext", help_epilogue=LESSON)
 recall.help = "Recall: which mixer, at which state size, remembers how much."
 recall.command("linnet.cli.recall_study:study", name="study", help="One question of the literature, and its verdict.")
+recall.command("linnet.cli.recall_text:text", name="text", help="Language models: what was said before, and the rest.")
 
 
 @recall.default
@@ -172,6 +173,7 @@ def run(asked: dict[str, Any], given: dict[str, Any], out: Path, workers: str) -
     from ..experiments.recall.sweep import Plan
     from ..experiments.recall.work import run_plan
 
+    given = {"seq_len": asked.get("lengths", Plan.lengths)[0], "pairs": asked.get("pairs", Plan.pairs)[0], **given}
     plan = Plan(**asked, base=RecallConfig(**given))
     return watched(lambda hooks: run_plan(plan, out, workers=workers, hooks=hooks), out)
 

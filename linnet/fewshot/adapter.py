@@ -139,13 +139,17 @@ class LinnetLM(TemplateLM):
         return answers
 
     def _fitted(self, text: str, context: list[int], after: int) -> list[int]:
-        """The context without its oldest tokens, so that `after` more fit; what stands before every text is kept."""
+        """The context without its oldest tokens, so that `after` more fit; what stands before every text is kept.
+
+        One token is left of it in any case: without learned positions a choice may be longer than the context allowed.
+        """
         room = self.max_length - after + 1  # the last of them is not read
-        if room < 1:
+        if room < 1 and self.model.config.positions == "learned":
             raise ValueError(
-                f"a choice has {after} tokens, but the model reads {self.max_length}; accepted: choices of at most as "
-                "many, or a longer context"
+                f"a choice has {after} tokens, but this model has {self.max_length} positions; leave the set out, or "
+                "ask a model with more"
             )
+        room = max(room, 1)
         if len(context) <= room:
             return context
         self.cut.add(text)

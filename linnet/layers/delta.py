@@ -11,7 +11,6 @@ B batch, T time, E model width, H heads, D = key_dim, V = head_dim, N = H (2 D +
 
 from __future__ import annotations
 
-from math import log
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from ..ops.norm import rms_norm
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
 from .attention import whole
-from .mamba import FAST, SLOW
+from .mamba import dt_start, rate_start
 from .matrix import MatrixMixer, only_causal
 from .norm import RMSNorm
 
@@ -118,9 +117,8 @@ class GatedDelta(Delta):
 
     def __init__(self, d_model: int, n_heads: int, *, gate: bool = True, **options: Any) -> None:
         super().__init__(d_model, n_heads, gate=gate, **options)
-        start = torch.empty(n_heads).uniform_(log(SLOW), log(FAST)).exp()
-        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
-        self.a_log = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
+        self.dt_bias = nn.Parameter(dt_start(n_heads))
+        self.a_log = nn.Parameter(rate_start(n_heads))
 
     def decay(self, extra: Tensor) -> Tensor:
         wide = torch.promote_types(extra.dtype, torch.float32)

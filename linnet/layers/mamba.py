@@ -55,8 +55,7 @@ class Mamba(MatrixMixer):
         self.filter_bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
         self.select = nn.Linear(width, self.rank + 2 * d_state, bias=False)
         self.dt = nn.Linear(self.rank, width, bias=False)
-        start = torch.empty(width).uniform_(log(SLOW), log(FAST)).exp()
-        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
+        self.dt_bias = nn.Parameter(dt_start(width))
         self.a_log = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(width))  # [E' N], a vector: never decayed
         self.skip = nn.Parameter(torch.ones(width))
         self.out = nn.Linear(width, d_model, bias=bias)
@@ -91,3 +90,17 @@ class Mamba(MatrixMixer):
         _, N, _ = self.matrix
         dt, b, c = self.select(u).split([self.rank, N, N], dim=-1)
         return softplus(self.dt(dt) + self.dt_bias), -torch.exp(self.a_log).view(-1, N), b, c
+
+
+def dt_start(count: int) -> Tensor:  # [count]
+    """Biases whose softplus lies between SLOW and FAST, evenly on a log scale; one alone in the middle, 0.01.
+
+    Even and not drawn, as the papers have it: with a single head, one unlucky draw forgets within a few tokens.
+    """
+    start = torch.linspace(log(SLOW), log(FAST), count + 2)[1:-1].exp()
+    return start + torch.log(-torch.expm1(-start))
+
+
+def rate_start(heads: int) -> Tensor:  # [heads]
+    """Logarithms of rates from 1 to 16, evenly; one head alone has 1."""
+    return torch.linspace(1, 16, heads).log()

@@ -11,8 +11,6 @@ B batch, T time, E model width, H heads, N = key_dim, V = head_dim, C = H V + 2 
 
 from __future__ import annotations
 
-from math import log
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
@@ -21,7 +19,7 @@ from ..ops.decay import decayed_attention
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
 from .attention import whole
-from .mamba import FAST, SLOW
+from .mamba import dt_start, rate_start
 from .matrix import MatrixMixer, only_causal
 from .norm import RMSNorm
 
@@ -58,9 +56,8 @@ class Mamba2(MatrixMixer):
         bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
         self.filter = nn.Parameter(torch.empty(channels, kernel_size).uniform_(-bound, bound))
         self.filter_bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound))
-        start = torch.empty(n_heads).uniform_(log(SLOW), log(FAST)).exp()
-        self.dt_bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))  # softplus of it is `start`
-        self.a_log = nn.Parameter(torch.empty(n_heads).uniform_(1, 16).log())
+        self.dt_bias = nn.Parameter(dt_start(n_heads))
+        self.a_log = nn.Parameter(rate_start(n_heads))
         self.skip = nn.Parameter(torch.ones(n_heads))
         self.norm = RMSNorm(width, eps=1e-5)
         self.out = nn.Linear(width, d_model, bias=bias)

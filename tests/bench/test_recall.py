@@ -62,7 +62,7 @@ def test_one_position_in_four_has_a_target() -> None:
 def test_flops_are_those_of_the_matrices_and_the_attention() -> None:
     matrices = 6 * (64 * 64 + 64 * (16 + 16 + 64) + 64 * 64 + 256 * 64 / 4)
     assert step_flops(model("rebased"), 256, 16384) == 16384 * (matrices + 14 * 136 * 64)
-    assert step_flops(model("torch loop 128"), 256, 16384) == 16384 * (matrices + 14 * 136 * 64)
+    assert step_flops(model("torch loop"), 256, 16384) == 16384 * (matrices + 14 * 136 * 64)
     wider = 6 * 64 * 2 * 48
     assert step_flops(model("softmax"), 255, 1) == matrices + wider + 7 * 128 * 128
     assert step_flops(model("delta"), 256, 1) is None
@@ -104,7 +104,7 @@ def test_a_step_learns() -> None:
 
 def test_ratios_only_to_what_has_run() -> None:
     before = torch.get_num_threads()
-    settings = RecallSettings(threads=1, tokens=64, rounds=3, lengths=(64,), mixers=("rebased", "torch loop 128"))
+    settings = RecallSettings(threads=1, tokens=64, rounds=3, lengths=(64,), mixers=("rebased", "torch loop"))
     entry = race(settings, 64, **TINY)["mixers"]["rebased"]
     torch.set_num_threads(before)
     assert set(BASELINES) & set(entry) == {"ratio_maps"}

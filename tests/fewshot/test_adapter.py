@@ -154,5 +154,13 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ValueError, match="context is 9; accepted: a whole number from 1 to 8"):
         adapter(learned, context=9)
     assert adapter(language_model("elu", max_length=8), context=9).max_length == 9
-    with pytest.raises(ValueError, match="a choice has 10 tokens, but the model reads 8"):
+    with pytest.raises(ValueError, match="a choice has 10 tokens, but this model has 8 positions"):
         adapter(learned).loglikelihood(requests(("ab", " 123456789")), disable_tqdm=True)
+
+
+def test_a_choice_longer_than_the_context_is_read_whole() -> None:
+    model = language_model("elu", max_length=8)
+    lm = adapter(model)
+    found = lm.loglikelihood(requests(("ab", " 123456789")), disable_tqdm=True)
+    assert found == adapter(model, context=99).loglikelihood(requests(("b", " 123456789")), disable_tqdm=True)
+    assert lm.cut == {"ab"}

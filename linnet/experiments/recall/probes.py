@@ -11,7 +11,7 @@ A probe takes the model and its configuration and returns plain values for the r
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp
+from math import prod
 from typing import Any
 
 from ...feature_maps.rebased import NormAffine
@@ -44,7 +44,7 @@ def decay_alone(config: RecallConfig) -> float:
     if not config.decay_all:
         return 1.0
     training = config.training()
-    return exp(-training.weight_decay * sum(learning_rate(step, training) for step in range(training.steps)))
+    return prod(1 - training.weight_decay * learning_rate(step, training) for step in range(training.steps))
 
 
 def longer(model: LanguageModel, config: RecallConfig) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ A search run (`stop_at`) ends as soon as it is good enough, and says so: its acc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any
 
@@ -19,9 +19,9 @@ from torch import Tensor
 from ...models import LanguageModel, ModelConfig
 from ...train import Event, TrainingDiverged, fit
 from ..results import Row, make_row
-from .config import TEST_ROWS, RecallConfig, Task
+from .config import TEST_ROWS, RecallConfig
 from .probes import PROBES
-from .score import ratio, score
+from .score import Kept, ratio, score
 
 GOOD = 0.9  # where a run counts as past its transition
 
@@ -34,25 +34,6 @@ class Recaller(LanguageModel):
         loss = self.loss(batch)
         predicted, wanted = self.answers(batch)
         return {"loss": loss, "accuracy": ((predicted == wanted).sum(), loss[1])}
-
-
-class Kept:
-    """A source whose batches are drawn once: held-out sequences are scored again and again."""
-
-    def __init__(self, source: Task) -> None:
-        self.length, self.unit, self.fingerprint, self.units = (
-            source.length,
-            source.unit,
-            source.fingerprint,
-            source.units,
-        )
-        self._source = source
-        self._batches: dict[tuple[int, ...], dict[str, Tensor]] = {}
-
-    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        if tuple(rows) not in self._batches:
-            self._batches[tuple(rows)] = self._source.batch(rows)
-        return self._batches[tuple(rows)]
 
 
 class _Enough(Exception):

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from ..study import Study
-from . import ablation, drift, floor, iou, length, rates
+from . import (
+    ablation,
+    drift,
+    extrapolation,
+    floor,
+    forgetting,
+    iou,
+    length,
+    ranking,
+    rates,
+    shift,
+    state_law,
+)
 
-STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in (length, ablation, floor, drift, rates, iou)}
+ORDER = (ranking, length, ablation, floor, drift, rates, state_law, shift, iou, forgetting, extrapolation)
+STUDIES: dict[str, Study] = {one.STUDY.name: one.STUDY for one in ORDER}

@@ -1,0 +1,131 @@
+"""C12: language models side by side on real text, their loss split into recall hits and the rest.
+
+    hits   targets whose bigram stood earlier in the window and is rare in training (tasks/recall_hits.py)
+    loss   mean nats of a target;   perplexity  e^loss;   bits  loss / ln 2;   of hits, of the rest and of all
+
+Some held-out windows choose a learning rate, others are reported on. The verdict is in language_verdict.py.
+Arora et al. 2023, arXiv:2312.04927; Aksenov et al. 2024, arXiv:2402.10644, section 5.3, where a hit is any token that
+stood before: `rare` = 1, every bigram that did, comes near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import exp, log, nan
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...data import TextSource
+from ...errors import StateError
+from ...models import LanguageModel
+from ...tasks import Bigrams, recall_hits
+from ...tasks.recall import IGNORED
+from ...train import TrainingDiverged, fit
+from ..clock import Clock
+from ..results import Row, Store, check_experiment, make_row
+from ..runner import Failure, check_workers, run_all
+from .language_config import EXPERIMENT, Plan, TextConfig, Unit
+from .language_text import prepared
+from .work import CLOCK, ROWS, Hooks
+
+BATCH = 32  # windows scored at once
+PARTS = ("hits", "rest")
+FOLDER = "text"  # of the tokenizer and the tokens, beside the rows
+Losses = dict[str, tuple[float, int]]  # part -> sum of nats, how many targets
+
+
+def run(unit: Unit) -> Row:
+    """Train one model, and split what it loses on the held-out windows."""
+    began = monotonic()
+    config, text = unit.config, unit.text
+    torch.manual_seed(config.seed)
+    model = LanguageModel(config.model(text.tokenizer().vocab_size))
+    ending = train(model, text.windows("train", config.seq_len), config)
+    seconds = monotonic() - began
+    bigrams = text.bigrams()
+    most = bigrams.most(config.rare)
+    held = text.windows("valid", config.seq_len)
+    first, last = config.chosen_on, min(held.length, config.chosen_on + config.windows)
+    metrics: dict[str, Any] = measured(evaluate(model, held, bigrams, most, range(first, last)))
+    chosen = measured(evaluate(model, held, bigrams, most, range(first)))["all"]["loss"]
+    metrics |= {"chosen_by": -chosen, "most": most, "ending": ending, "state_bytes": model.state_bytes(config.seq_len)}
+    return make_row(config.to_dict(), metrics, seconds, {"parameters": model.parameter_count()})
+
+
+def rows_of(unit: Unit) -> Iterator[Row]:
+    """What the runner calls."""
+    yield run(unit)
+
+
+def train(model: LanguageModel, source: TextSource, config: TextConfig) -> str:
+    """In place; how it ended: "" or "diverged"."""
+    try:
+        result = fit(model, source, None, config.training())
+    except TrainingDiverged:
+        return "diverged"
+    if result.stopped:  # half a run is no row
+        raise KeyboardInterrupt(result.stopped)
+    return ""
+
+
+@torch.no_grad()
+def evaluate(model: LanguageModel, windows: TextSource, bigrams: Bigrams, most: int, rows: range) -> Losses:
+    """Nats and number of the targets that are hits, and of the others, over some rows of the windows."""
+    model.eval()
+    nats, counts = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0)
+    for first in range(rows.start, rows.stop, BATCH):
+        batch = windows.batch(range(first, min(first + BATCH, rows.stop)))
+        hits = recall_hits(batch["tokens"], batch["targets"], bigrams, most)
+        for part, of_it in zip(PARTS, (hits, ~hits), strict=True):
+            total, count = model.loss(only(batch, of_it))
+            nats[part], counts[part] = nats[part] + float(total), counts[part] + int(count)
+    return {part: (nats[part], counts[part]) for part in PARTS}
+
+
+def only(batch: dict[str, Tensor], of_it: Tensor) -> dict[str, Tensor]:
+    """The batch with the targets where of_it [B,T] is True, and no others."""
+    return {"tokens": batch["tokens"], "targets": batch["targets"].masked_fill(~of_it, IGNORED)}
+
+
+def measured(losses: Losses) -> dict[str, dict[str, float]]:
+    """Loss, perplexity and bits of each part and of all; those of a part without targets are not numbers."""
+    nats, counts = zip(*losses.values(), strict=True)
+    found = {}
+    for part, (total, count) in {**losses, "all": (sum(nats), sum(counts))}.items():
+        loss = total / count if count else nan
+        perplexity = exp(min(loss, 700.0))  # e^710 is no float any more
+        found[part] = {"loss": loss, "perplexity": perplexity, "bits": loss / log(2), "targets": count}
+    return found
+
+
+def run_plan(plan: Plan, out: Path, *, workers: int | str = 1, hooks: Hooks | None = None) -> list[Failure]:
+    """Every missing row into OUT/rows.jsonl; returns the runs that failed. What was killed goes on where it was."""
+    workers, hooks = check_workers(workers), hooks or Hooks()
+    with Store(out / ROWS) as store:
+        check_experiment(store.rows(), EXPERIMENT, out)
+        units = plan.units(prepared(plan.text, plan.base.vocab_size, out / FOLDER))
+        check_settings(store.rows(), units[0].config, out)
+        units = [unit for unit in units if not store.has(unit.config.to_dict())]
+        hooks.start([config for unit in units for config in unit.missing()])
+        clock = Clock(out / CLOCK, workers)
+
+        def keep(row: Row) -> None:
+            clock.tick()
+            hooks.row(row)
+
+        return run_all(units, rows_of, store, workers=workers, on_row=keep, on_failure=hooks.failure)
+
+
+def check_settings(rows: list[Row], config: TextConfig, folder: Path) -> None:
+    """StateError unless every row can be compared with the ones to come."""
+    for row in rows:
+        there = TextConfig.from_dict(row["config"]).settings()
+        for name, value in config.settings().items():
+            if there[name] != value:
+                raise StateError(
+                    f"{folder} holds rows with {name} {there[name]!r}, and {value!r} is asked for; name another folder"
+                )

@@ -1,0 +1,100 @@
+"""A recall run: what its row says, that it learns, and that a search run stops where a reported one does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from linnet.experiments.recall import run as engine
+from linnet.experiments.recall.config import TEST_ROWS, RecallConfig
+from linnet.experiments.recall.probes import decay_alone, gains
+from linnet.experiments.recall.run import Recaller, rows_of, run, trained
+from linnet.experiments.recall.score import Kept, ratio, score
+
+TINY = RecallConfig(d_model=16, key_dim=3, seq_len=16, pairs=2, vocab_size=32, steps=6, batch_size=8)
+
+
+def test_a_row_says_what_was_measured_and_is_the_same_again() -> None:
+    first, second = run(TINY), next(iter(rows_of(TINY)))
+    assert first["metrics"] == second["metrics"]
+    assert first["config"] == TINY.to_dict()
+    metrics = first["metrics"]
+    assert 0 <= metrics["accuracy"] <= 1
+    assert metrics["mixer_bytes"] == 6 * 17 * 4  # f (f + 1) / 2 features, 16 values and their sum
+    assert metrics["state_bytes"] == metrics["mixer_bytes"] + 2 * 16 * 4
+    assert [step for step, _ in metrics["curve"]] == list(range(1, 7))
+    assert metrics["ending"] == ""
+    right, asked = (
+        sum(pair[i] for name, pair in metrics["slices"].items() if name.startswith("pairs/")) for i in (0, 1)
+    )
+    assert asked == TEST_ROWS * TINY.pairs
+    assert metrics["accuracy"] == pytest.approx(right / asked)
+
+
+def test_the_score_is_the_share_of_right_answers() -> None:
+    torch.manual_seed(0)
+    model, task = Recaller(TINY.model()).eval(), TINY.source("test")
+    drawn = task.draw(list(range(40)))
+    with torch.no_grad():
+        logits, _ = model(drawn.tokens)
+    asked = drawn.targets >= 0
+    wanted = (logits.argmax(-1) == drawn.targets)[asked].double().mean()
+    assert ratio(score(model, task, range(40))["all"]) == pytest.approx(float(wanted))
+    metrics = model.metrics({"tokens": drawn.tokens, "targets": drawn.targets})
+    assert float(metrics["accuracy"][0] / metrics["accuracy"][1]) == pytest.approx(float(wanted))
+
+
+def test_a_search_run_stops_when_it_is_good_enough() -> None:
+    easy = TINY.but(vocab_size=32, steps=200, lr=1e-2, stop_at=0.05)  # chance is 1 in 16
+    found = run(easy)["metrics"]
+    assert found["ending"] == "stopped"
+    assert found["curve"][-1][0] < 200
+    assert all(value < 0.05 for _, value in found["curve"][:-1])
+    assert found["curve"][-1][1] >= 0.05
+
+
+def test_a_run_that_diverges_is_a_row_too() -> None:
+    found = run(TINY.but(lr=1e30, steps=20, warmup=0.0))
+    assert found["metrics"]["ending"] == "diverged"
+    assert 0 <= found["metrics"]["accuracy"] <= 1
+
+
+def test_held_out_sequences_are_drawn_once() -> None:
+    kept = Kept(TINY.source("test"))
+    assert kept.batch([1, 2])["tokens"] is kept.batch([1, 2])["tokens"]
+    assert kept.batch([1, 2])["tokens"].equal(TINY.source("test").batch([1, 2])["tokens"])
+
+
+def test_weights_follow_the_seed_and_not_the_caller() -> None:
+    torch.manual_seed(5)
+    a = trained(TINY)[0].state_dict()
+    torch.manual_seed(6)
+    b = trained(TINY)[0].state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_gains_and_what_decay_alone_would_do() -> None:
+    """lr 0 is refused, so: a rate so small that no gradient moves gamma, and a decay so large that it does."""
+    config = TINY.but(lr=1e-9, weight_decay=1e8, steps=20, warmup=0.0)
+    found = gains(trained(config)[0], config)
+    assert found["gamma_mean"] == pytest.approx(decay_alone(config), rel=1e-2)
+    assert found["gamma_mean"] < 0.6
+    kept = config.but(decay_all=False)
+    assert gains(trained(kept)[0], kept)["gamma_mean"] == pytest.approx(1.0, abs=1e-3)
+    assert gains(Recaller(TINY.but(mixer="elu").model()), TINY) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mixer", "key_dim"), [("softmax", None), ("rebased", 16)])
+def test_small_models_learn_to_recall(mixer: str, key_dim: int | None) -> None:
+    """64 tokens, 16 pairs, 256 symbols: the acceptance run. Softmax and ReBased reach 0.99 at the last step."""
+    found = run(RecallConfig(mixer=mixer, key_dim=key_dim))
+    assert found["metrics"]["accuracy"] >= 0.99, found["metrics"]["curve"]
+    assert found["metrics"]["transition"] is not None
+
+
+def test_the_engine_uses_the_probes_it_is_asked_for() -> None:
+    found = run(TINY.but(probes=("longer", "gains"), vocab_size=64))["metrics"]
+    assert [(one["seq_len"], one["pairs"]) for one in found["longer"]] == [(16, 2), (32, 2), (32, 4)]
+    assert found["gains"]["gamma_mean"] > 0
+    assert set(engine.PROBES) >= {"gains", "longer"}
