@@ -209,6 +209,8 @@ def _work(connection: Connection, function: Function, threads: int) -> None:
             connection.send({"done": True})
         except Exception as error:
             connection.send({"error": sentence(error)})
+        except KeyboardInterrupt:  # a unit that hears signals itself and was told to end
+            return
 
 
 def _leave_with_parent() -> None:

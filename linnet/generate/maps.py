@@ -39,6 +39,8 @@ def packed_map(phi: fm.FeatureMap, side: str) -> tuple[tuple[Any, ...], list[Ten
 
 def _prepared(phi: fm.FeatureMap, side: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if isinstance(phi, fm.ReBased):
+        if phi.norm != "layer" and phi.norm_scope != "none":
+            raise BackendError(f"the native decoder does not know ReBased with norm {phi.norm!r}; use backend 'torch'")
         part = phi.q if side == "q" or phi.k is None else phi.k
         how: dict[str, Any] = {
             "prepare": PREPARE["norm"],

@@ -2,7 +2,7 @@
 
     BaseConv     y = conv(x) * (W x + b) + x                              Arora et al. 2023, "Zoology", arXiv:2312.04927
     GatedConv    y = W_out( silu(conv(u1)) * u2 ),   u1, u2 = W_in x      Arora et al. 2024, "Based", arXiv:2402.18668
-    Shift        y_t = x_{t-1}                                            nothing learned: the token before, as a control
+    Shift        y_t = x_{t-1} * (W x_t + b) + x_t                        BaseConv with a fixed filter
 
 All look back only, in bidirectional models too: `causal` is always True. Their state is the last K - 1 inputs of the
 convolution. B batch, T time, E model width, N channels of the convolution, K taps:  weight [N,K]   bias [N]
@@ -114,20 +114,14 @@ class GatedConv(_Conv):
         return self.out(silu(y) * rest)
 
 
-class Shift(_Conv):
-    """The token before this one and nothing else: what a first layer has to learn for recall, given to it."""
+class Shift(BaseConv):
+    """BaseConv with a filter that is nothing but the token before: what recall needs of a first layer, given to it."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__(d_model, 2)
         del self.weight, self.bias
         self.register_buffer("weight", torch.tensor([1.0, 0.0]).repeat(d_model, 1))
-        self.register_buffer("bias", None)
-
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x, x
-
-    def join(self, y: Tensor, rest: Tensor) -> Tensor:
-        return y
+        self.register_buffer("bias", torch.zeros(d_model))
 
 
 def _as_kept(state: AnyState | None, u: Tensor) -> ConvState | None:

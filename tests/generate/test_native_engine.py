@@ -299,6 +299,14 @@ def test_what_the_native_decoder_cannot_run_is_said_and_torch_runs_it() -> None:
     assert type(open_engine(model)).__name__ == "TorchEngine"
 
 
+@pytest.mark.parametrize("norm", ["rms", "l2"])
+def test_a_norm_that_it_does_not_know_is_left_to_torch(norm: str) -> None:
+    model = model_of("rebased", mixer_options={"rebased": {"norm": norm}})
+    with pytest.raises(BackendError, match=f"does not know ReBased with norm '{norm}'; use backend 'torch'"):
+        open_engine(model, backend="native")
+    assert type(open_engine(model)).__name__ == "TorchEngine"
+
+
 def test_weights_that_changed_are_not_mixed_with_packed_ones() -> None:
     model = model_of("elu")
     engine = open_engine(model, backend="native", threads=1)

@@ -77,11 +77,13 @@ def trained(config: RecallConfig) -> tuple[Recaller, list[tuple[int, float]], st
                 raise _Enough
 
     try:
-        fit(model, config.source("train"), Kept(config.source("test")), config.training(), on_event=watch)
+        result = fit(model, config.source("train"), Kept(config.source("test")), config.training(), on_event=watch)
     except _Enough:
         return model.eval(), curve, "stopped"
     except TrainingDiverged:
         return model.eval(), curve, "diverged"
+    if result.stopped:  # half a run is no result
+        raise KeyboardInterrupt(f"{result.stopped} after step {result.step} of {config.steps}")
     return model.eval(), curve, ""
 
 

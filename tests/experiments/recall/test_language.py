@@ -15,6 +15,7 @@ from torch import Tensor
 from linnet.data import TextSource
 from linnet.errors import StateError
 from linnet.experiments import read_rows
+from linnet.experiments.recall import language
 from linnet.experiments.recall.language import evaluate, measured, rows_of, run_plan, train
 from linnet.experiments.recall.language_config import BUDGETS, Plan, TextConfig, Unit, make_plan
 from linnet.experiments.recall.language_text import Text, prepared
@@ -40,7 +41,8 @@ def plan(book: Path, **fields: Any) -> Plan:
     return make_plan("smoke", {}, **{"text": (str(book),), "mixers": ("softmax", "rebased"), **fields})
 
 
-def test_the_split_is_that_of_every_target_by_itself(text: Text) -> None:
+def test_the_split_is_that_of_every_target_by_itself(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "BATCH", 3)  # several batches, the last one smaller
     torch.manual_seed(0)
     model = LanguageModel(TINY.model(256))
     windows, bigrams = text.windows("valid", 32), text.bigrams()
@@ -82,6 +84,12 @@ def test_a_row_comes_again_to_the_last_bit(text: Text) -> None:
     assert str(unit) == "based on , rate 0.003, seed 3"
     assert first["metrics"]["chosen_by"] < 0
     assert first["info"]["parameters"] > 0
+
+
+def test_the_seed_decides_the_weights_too(text: Text) -> None:
+    """At a rate of nothing only the start is left."""
+    losses = [next(rows_of(Unit(TINY.but(seed=seed, lr=1e-30), text)))["metrics"]["all"]["loss"] for seed in (0, 1)]
+    assert losses[0] != losses[1]
 
 
 class Interrupted(TextSource):

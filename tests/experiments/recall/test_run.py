@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -57,6 +60,20 @@ def test_a_run_that_diverges_is_a_row_too() -> None:
     found = run(TINY.but(lr=1e30, steps=20, warmup=0.0))
     assert found["metrics"]["ending"] == "diverged"
     assert 0 <= found["metrics"]["accuracy"] <= 1
+
+
+def test_a_run_that_is_told_to_stop_makes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal ends training in good order; what it leaves must not pass for a result."""
+    before = engine.Recaller.metrics
+
+    def metrics(self: Recaller, batch: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        monkeypatch.setattr(engine.Recaller, "metrics", before)  # a second signal would end this process
+        os.kill(os.getpid(), signal.SIGTERM)
+        return before(self, batch)
+
+    monkeypatch.setattr(engine.Recaller, "metrics", metrics)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM after step 2 of 6"):
+        run(TINY)
 
 
 def test_held_out_sequences_are_drawn_once() -> None:

@@ -26,7 +26,7 @@ def by_setting(ahead: float, alone: float, placed: float, seeds: int = 3) -> lis
     found = []
     for setting, mean in ((shift.WITH, ahead), (shift.WITHOUT, alone), (shift.PLACED, placed)):
         mixer, first, depth, positions = setting
-        config = RecallConfig(mixer=mixer, first=first, depth=depth, positions=positions)
+        config = RecallConfig(mixer=mixer, first=first.replace("nothing", ""), depth=depth, positions=positions)
         found += made_up(config, around(mean)[:seeds])
     return found
 

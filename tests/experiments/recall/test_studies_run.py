@@ -23,7 +23,7 @@ def test_a_few_steps_of_every_run(name: str, monkeypatch: pytest.MonkeyPatch) ->
     study = STUDIES[name]
     configs = study.configs("smoke")
     assert {config.steps for config in configs} == {4}
-    found = study_document(study, [run(config.but(batch_size=4)) for config in configs], 0.1)
+    found = study_document(study, [run(config.but(batch_size=32)) for config in configs], 0.1)
     assert found["outcome"] == UNTESTED
     assert all(len(row) == len(table["head"]) for table in found["tables"] for row in table["rows"])
     assert sum(len(table["rows"]) for table in found["tables"]) >= 6

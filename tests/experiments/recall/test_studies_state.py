@@ -76,9 +76,9 @@ def test_rank_correlation_by_hand() -> None:
 
 
 def test_states_of_the_runs_are_those_asked_for() -> None:
-    for config in (config for config in state_law.configs("quick") if config.seed == 0):
+    for config in state_law.made(state_law.OURS, state_law.STATES[1:2], (1e-2,), 1):
         size = mixer_bytes(config.mixer, 64, 64, config.options, key_dim=config.key_dim)
-        assert min(abs(size / asked - 1) for asked in state_law.STATES) < 0.05
+        assert abs(size / state_law.STATES[1] - 1) < 0.05
 
 
 def ranked(means: dict[str, float], width: int = 64, seeds: int = 3) -> list[Row]:
@@ -93,7 +93,7 @@ def ranked(means: dict[str, float], width: int = 64, seeds: int = 3) -> list[Row
     ("change", "outcome"),
     [
         ({}, CONFIRMED),
-        ({"identity": 0.905}, UNCLEAR),  # overlaps
+        ({"identity": 0.895}, UNCLEAR),  # below, and overlaps
         ({"elu": 0.95}, REFUTED),  # above both
         ({"softmax": 0.9}, REFUTED),
         ({"softmax": 0.985}, UNCLEAR),  # its interval has .99 in it

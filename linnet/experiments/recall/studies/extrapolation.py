@@ -35,7 +35,7 @@ def configs(budget: str) -> list[RecallConfig]:
         base = ZOOLOGY.but(seq_len=64, pairs=8, key_dim=16, probes=("longer",))
         found = grid(base, mixer=MIXERS, positions=POSITIONS, lr=ZOOLOGY_RATES, seed=range(5))
     elif budget == "quick":
-        found = grid(OURS, mixer=MIXERS, positions=POSITIONS, seed=range(3))
+        found = grid(OURS, mixer=MIXERS, positions=POSITIONS, lr=(1e-2, 3e-2), seed=range(3))
     else:
         found = grid(OURS.but(steps=1600), mixer=MIXERS, positions=POSITIONS, lr=(3e-3, 1e-2, 3e-2), seed=range(5))
     return [fitting(config) for config in found]

@@ -32,17 +32,18 @@ from .state_law import ZOOLOGY, ZOOLOGY_RATES
 
 PASSES = 0.95
 FAILS = 0.3  # 1 in K is .06 with 16 pairs
+ALONE = "nothing"
 SETTINGS: tuple[tuple[str, str, int, str], ...] = (
     ("softmax", "conv", 1, "none"),
     ("softmax", "shift", 1, "none"),
-    ("softmax", "", 1, "none"),
-    ("softmax", "", 1, "learned"),
-    ("softmax", "", 2, "none"),
-    ("softmax", "", 2, "learned"),
+    ("softmax", ALONE, 1, "none"),
+    ("softmax", ALONE, 1, "learned"),
+    ("softmax", ALONE, 2, "none"),
+    ("softmax", ALONE, 2, "learned"),
     ("rebased", "conv", 1, "none"),
     ("rebased", "shift", 1, "none"),
-    ("rebased", "", 1, "none"),
-)  # mixer, first layer, depth, positions
+    ("rebased", ALONE, 1, "none"),
+)  # mixer, what is before it, layers of it, positions
 WITH, WITHOUT, PLACED = SETTINGS[0], SETTINGS[2], SETTINGS[3]
 OURS = RecallConfig(key_dim=9)
 
@@ -62,7 +63,7 @@ def made(base: RecallConfig, rates: Sequence[float], seeds: int) -> list[RecallC
         base.but(
             mixer=mixer,
             key_dim=base.key_dim if mixer == "rebased" else None,
-            first=first,
+            first="" if first == ALONE else first,
             depth=depth,
             positions=positions,
             lr=rate,
@@ -75,7 +76,7 @@ def made(base: RecallConfig, rates: Sequence[float], seeds: int) -> list[RecallC
 
 
 def cell(config: RecallConfig) -> tuple[str, str, int, str]:
-    return config.mixer, config.first, config.depth, config.positions
+    return config.mixer, config.first or ALONE, config.depth, config.positions
 
 
 def verdict(rows: Sequence[Row]) -> Verdict:
@@ -97,9 +98,8 @@ def verdict(rows: Sequence[Row]) -> Verdict:
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = intervals(by_cell(rows, cell))
-    order = [one for one in SETTINGS if one in found]
-    named = {(m, first or "nothing", depth, where): found[m, first, depth, where] for m, first, depth, where in order}
-    return [table("recall by what comes first", ("mixer", "before it", "layers of it", "positions"), named)]
+    order = {one: found[one] for one in SETTINGS if one in found}
+    return [table("recall by what comes first", ("mixer", "before it", "layers of it", "positions"), order)]
 
 
 STUDY = Study(
