@@ -15,13 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..atomic import atomic
+from ..reports.recall import HEAD, LEGEND, cells_of, html, label, made
 from .bench_show import new_table, print_table
 
-HEAD = ("mixer", "N", "pairs", "d", "bytes of state", "accuracy", "solved", "steps to 0.9", "rate", "window", "s")
-LEGEND = (
-    "bytes: of the mixer under test, one sequence after its last token; solved: share of seeds at 0.99 or more; "
-    "window: log10 of the rates with 0.95 or more"
-)
 Entry = dict[str, Any]
 
 
@@ -32,32 +28,6 @@ def show(document: Entry, console: Console) -> None:
         table.add_row(*cells_of(cell))
     print_table(console, "recall of the last step, mean over seeds with its 95 % interval", table)
     console.print(Text(f"\n{LEGEND}", style="dim"))
-
-
-def made(document: Entry) -> str:
-    machine, versions = document["machine"], document["versions"]
-    return (
-        f"{machine['name']}, {machine['cores']} cores, torch {versions['torch']}, linnet {versions['linnet']}; "
-        f"{document['runs']:,} runs in {document['minutes']:.1f} minutes"
-    )
-
-
-def cells_of(cell: Entry) -> list[str]:
-    config, accuracy = cell["config"], cell["accuracy"]
-    interval = f"{accuracy['mean']:.3f} [{accuracy['low']:.3f}, {accuracy['high']:.3f}] of {accuracy['seeds']}"
-    name = label(config)
-    sizes = (str(config["seq_len"]), str(config["pairs"]), str(config["d_model"]), f"{cell['mixer_bytes']:,}")
-    steps = "-" if cell["transition"] is None else f"{cell['transition']:.0f}"
-    window = "-" if cell["window"] is None else f"{cell['window']:.1f}"
-    rate = f"{config['lr']:g}" + ("" if cell["rates"] > 1 else " only")
-    return [name, *sizes, interval, f"{cell['solved']:.0%}", steps, rate, window, f"{cell['seconds']:.0f}"]
-
-
-def label(config: Entry) -> str:
-    """The mixer, with the width of its keys and its own options."""
-    width = f" f={config['key_dim']}" if config.get("key_dim") else ""
-    options = "".join(f" {name}={value}" for name, value in config.get("options", {}).items())
-    return f"{config['mixer']}{width}{options}"
 
 
 def one_line(row: Entry) -> str:
@@ -74,8 +44,6 @@ def markdown(document: Entry) -> str:
 
 def write_page(document: Entry, path: Path) -> None:
     """The page with figures, whole or not at all."""
-    from ..reports.recall import html
-
     text = html(document)
     with atomic(path) as file:
         file.write(text.encode())

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from linnet.cli import recall as command
-from linnet.cli.recall_show import label, one_line
+from linnet.cli.recall_show import one_line
 from linnet.experiments import read_rows
 from linnet.experiments.recall.config import RecallConfig
 from linnet.experiments.recall.sweep import Plan
 from linnet.experiments.recall.work import ROWS, run_plan
+from linnet.reports.recall import label
 from tests.cli.command import help_without_torch, linnet, refused
 
 Capsys = pytest.CaptureFixture[str]

@@ -38,6 +38,7 @@ class RecallConfig:
     key_dim: int | None = None
     head_dim: int | None = None
     positions: str = "none"
+    max_length: int | None = None  # of learned positions; seq_len when None
     dropout: float = 0.0
 
     task: str = "mqar"
@@ -107,7 +108,7 @@ class RecallConfig:
             mlp="none",
             bias=False,
             positions=self.positions,
-            max_length=max(self.seq_len, 1),
+            max_length=self.max_length or max(self.seq_len, 1),
             dropout=self.dropout,
             vocab_size=self.vocab_size,
             init_std=self.d_model**-0.5,

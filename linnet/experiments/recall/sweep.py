@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from ...errors import unknown
@@ -115,6 +115,7 @@ class Summary:
     state_bytes: int
     seconds: float  # median of a run
     parameters: int
+    curve: list[tuple[int, float]]  # (step, mean accuracy of the seeds) at the best rate
 
     def to_dict(self) -> dict[str, Any]:
         about = self.config.to_dict()
@@ -151,4 +152,10 @@ def _summary(cell: RecallConfig, rates: dict[float, dict[int, Row]]) -> Summary:
         state_bytes=runs[0]["metrics"]["state_bytes"],
         seconds=median(row["seconds"] for row in runs),
         parameters=runs[0]["info"]["parameters"],
+        curve=mean_curve([row["metrics"].get("curve", []) for row in runs]),
     )
+
+
+def mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> list[tuple[int, float]]:
+    """The mean at every step that all of them have; a run that diverged ends early."""
+    return [(int(points[0][0]), fmean(point[1] for point in points)) for points in zip(*curves, strict=False)]

@@ -76,9 +76,12 @@ def test_rank_correlation_by_hand() -> None:
 
 
 def test_states_of_the_runs_are_those_asked_for() -> None:
-    for config in state_law.made(state_law.OURS, state_law.STATES[1:2], (1e-2,), 1):
+    made = state_law.made(state_law.OURS, state_law.STATES[1:2], (1e-2,), 1)
+    for config in (config for config in made if config.mixer != "window"):
         size = mixer_bytes(config.mixer, 64, 64, config.options, key_dim=config.key_dim)
         assert abs(size / state_law.STATES[1] - 1) < 0.05
+    assert [config.options["window"] for config in made if config.mixer == "window"] == [16, 32, 48]
+    assert {config.mixer for config in made} == set(state_law.MIXERS)
 
 
 def ranked(means: dict[str, float], width: int = 64, seeds: int = 3) -> list[Row]:

@@ -36,8 +36,10 @@ def configs(budget: str) -> list[RecallConfig]:
             for k in kernels for d in (16, 24, 32, 48) for n in (256, 2048) for lr in (5e-4, 1e-3, 3e-3, 1e-2)
             for seed in range(5)
         ]  # fmt: skip
-    rates, seeds = ((1e-2, 3e-2), 3) if budget == "quick" else ((3e-3, 1e-2, 3e-2), 5)
-    return [config.but(lr=rate, seed=seed) for config in kernels for rate in rates for seed in range(seeds)]
+    rates, seeds, length = ((1e-2, 3e-2), 3, 64) if budget == "quick" else ((3e-3, 1e-2, 3e-2), 5, 128)
+    return [
+        config.but(lr=rate, seed=seed, seq_len=length) for config in kernels for rate in rates for seed in range(seeds)
+    ]
 
 
 def name_of(config: RecallConfig) -> str:

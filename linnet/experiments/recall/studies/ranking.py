@@ -46,7 +46,7 @@ def configs(budget: str) -> list[RecallConfig]:
     if budget == "paper":
         return made(ZOOLOGY.but(seq_len=64, pairs=16), (64, 128), ZOOLOGY_RATES, 5)
     if budget == "quick":
-        return made(OURS, (32, 64), (1e-2, 3e-2), 3)
+        return made(OURS, (64,), (1e-2, 3e-2), 3)
     return made(OURS.but(steps=1600), (32, 64), (1e-3, 3e-3, 1e-2, 3e-2), 5)
 
 
