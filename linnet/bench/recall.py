@@ -4,8 +4,9 @@
 
 Two layers, a short convolution and the mixer, width 64, one head, q and k of width 16 (softmax: 64), no MLP, no
 positions, 256 tokens: the model of Arora et al. 2023, "Zoology", arXiv:2312.04927, at the size of our recall runs. One
-position in four has a target, as with N / 4 pairs. `MATERIALISED` have the weights of "rebased" and give its numbers:
-phi(q) and phi(k), D (D + 1) / 2 wide, are tensors, and plain torch chunks attend with them.
+position in four has a target, as with N / 4 pairs. `INDEXED` and `PRODUCTS` have the weights of "rebased" and give its
+numbers: phi(q) and phi(k), D (D + 1) / 2 wide, are tensors, and plain torch chunks attend with them. The features are
+x_i x_j by indexing, as one writes them, or by two products with one-hot columns, which is faster, above all backward.
 E model width, H heads, D width of q and k, V of v, F features, T length, N vocabulary.
 """
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from ..models import Model
 
-MATERIALISED = ("torch batched", "torch loop")  # the two forms of torch_forms.py that train
+INDEXED = ("indexed batched", "indexed loop")  # by the two forms of torch_forms.py that train
+PRODUCTS = ("products batched", "products loop")
+MATERIALISED = INDEXED + PRODUCTS
 CHANGES: dict[str, dict[str, Any]] = {
     "rebased": {},
     **{name: {"mixer": ("conv", "rebased")} for name in MATERIALISED},
@@ -32,7 +35,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "elu": {"key_dim": 64},
     "delta": {"key_dim": 64},
 }
-BASELINES = {"ratio": (BASELINE,), "ratio_maps": MATERIALISED}
+BASELINES = {"ratio": (BASELINE,), "ratio_indexed": INDEXED, "ratio_products": PRODUCTS}
 CHUNK = 64  # tokens of theirs, the fastest of 32 to 256 here
 LABELLED = 4  # one position in so many has a target
 QUICK: dict[str, Any] = {"rounds": FEWEST_ROUNDS}
@@ -114,11 +117,22 @@ def step_flops(net: Model, length: int, tokens: int) -> float | None:
 
 def _materialised(phi: Any, name: str) -> Callable[..., tuple[Tensor, None]]:
     """ReBased's `attend` with phi(q) and phi(k) as tensors [B,H,T,F]."""
-    import torch
-
     from . import torch_forms
 
-    # phi(x)_ij = x_i x_j as two products with one-hot columns: torch's indexing is far slower, above all backward.
+    features = phi.core.features if name in INDEXED else _products(phi)
+    form = torch_forms.batched if name.endswith("batched") else torch_forms.loop
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, None]:
+        q, k, v = (x.transpose(1, 2).contiguous() for x in (phi.prepare_q(q), phi.prepare_k(k), v))
+        return form(features(q), features(k), v, chunk=CHUNK, maps=(_as_it_is, _as_it_is)).transpose(1, 2), None
+
+    return attend
+
+
+def _products(phi: Any) -> Callable[[Tensor], Tensor]:
+    """core.features by matrix products alone."""
+    import torch
+
     i, j = torch.triu_indices(phi.head_dim, phi.head_dim)  # [F]
     times = torch.where(i == j, 1.0, 2.0).double()  # how often the product is in (x . y)^2
     columns = torch.eye(phi.head_dim, dtype=torch.float64)
@@ -127,13 +141,7 @@ def _materialised(phi: Any, name: str) -> Callable[..., tuple[Tensor, None]]:
     def features(x: Tensor) -> Tensor:  # [B,H,T,D] -> [B,H,T,F]
         return (x @ first.to(x.dtype)) * (x @ second.to(x.dtype))
 
-    form = torch_forms.batched if "batched" in name else torch_forms.loop
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, None]:
-        q, k, v = (x.transpose(1, 2).contiguous() for x in (phi.prepare_q(q), phi.prepare_k(k), v))
-        return form(features(q), features(k), v, chunk=CHUNK, maps=(_as_it_is, _as_it_is)).transpose(1, 2), None
-
-    return attend
+    return features
 
 
 def _as_it_is(x: Tensor) -> Tensor:

@@ -32,9 +32,10 @@ stands beside it in brackets. Per cent is of the sgemm rate on the flops of the
 step; memory is what one step adds to the process at its worst moment.
 
 With --recall the model is that of `linnet recall`: a short convolution and the
-mixer, width 64, one head, targets at every fourth position. ReBased runs once
-more with its features as torch tensors, in two chunked forms, and the faster of
-the two is what "torch maps" means.
+mixer, width 64, one head, targets at every fourth position. ReBased runs again
+with its features as torch tensors: "indexed" as one writes x_i x_j, "products"
+by matrix products, which is faster. Each is in two chunked forms, and a ratio
+is to the faster of the two.
 
 Three examples
 
@@ -76,8 +77,8 @@ def run_train(
     lengths
         Tokens per sequence; 256 1024 4096 (recall: 256 1024) when not given.
     mixers
-        elu, rebased, softmax (recall: also taylor, delta, "torch batched",
-        "torch loop"); all of them when not given. Ratios need what they
+        elu, rebased, softmax (recall: also taylor, delta, "indexed batched",
+        "indexed loop", "products batched", "products loop"); all of them when not given. Ratios need what they
         compare with.
     threads
         Number of threads; 2 when not given.
@@ -127,7 +128,7 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def table(row: dict[str, Any]) -> Table:
-    ratios = {"faster than softmax": "ratio", "than torch maps": "ratio_maps"}
+    ratios = {"faster than softmax": "ratio", "than indexed": "ratio_indexed", "than products": "ratio_products"}
     shown = {title: key for title, key in ratios.items() if any(key in entry for entry in row["mixers"].values())}
     found = new_table("mixer", "ms per step", "tokens/s", *shown, "% of sgemm", "MiB of a step")
     for name, entry in row["mixers"].items():

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from ..ops.base_conv import base_conv
 from ..ops.checks import check_form
 from ..ops.short_conv import empty_state, short_conv, short_conv_step, state_bytes
 from ..ops.state import AnyState, ConvState
@@ -87,6 +88,20 @@ class BaseConv(_Conv):
     def __init__(self, d_model: int, kernel_size: int = 3) -> None:
         super().__init__(d_model, kernel_size)
         self.gate = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: AnyState | None = None,
+        *,
+        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        positions: Tensor | Rotation | None = None,
+        output_state: bool = False,
+    ) -> tuple[Tensor, ConvState | None]:
+        if state is None and mask is None and cu_seqlens is None and not output_state:
+            return base_conv(x, self.weight, self.bias, self.gate.weight, self.gate.bias), None
+        return super().forward(x, state, mask=mask, cu_seqlens=cu_seqlens, output_state=output_state)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x, x

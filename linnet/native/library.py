@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ABI = 4
+ABI = 5
 CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
 ICL = struct.Struct("15q17q9d")  # linnet_icl: pointers, sizes and switches, coefficients
 ROWS = struct.Struct("10q9qd")  # linnet_rows: pointers, sizes and switches, eps

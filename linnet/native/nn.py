@@ -1,8 +1,8 @@
-"""Row by row through the native library: norms, activations, rotation, cross entropy; no autograd here.
+"""Row by row through the native library: norms, activations, rotation, cross entropy, convolution; no autograd here.
 
 Every function is one sweep over contiguous float32 rows on the cpu, with the same bits on any number of threads. What
 the kernels trust (shapes, dtypes, targets below the vocabulary) is checked by the caller, `ops`.
-R rows, N columns of a row, D width of a head, P rows of the table of a rotation.
+R rows, N columns of a row, D width of a head, P rows of the table of a rotation, K taps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from .library import ROWS, STATUS, library
 from .memory import empty
 
-NORM, NORM_BACKWARD, ACTIVATION, ACTIVATION_BACKWARD, ROTATE, CROSS_ENTROPY, COLUMN_SUMS = range(7)
+NORM, NORM_BACKWARD, ACTIVATION, ACTIVATION_BACKWARD, ROTATE, CROSS_ENTROPY, COLUMN_SUMS, TAPS, TAPS_BACKWARD = range(9)
 TENSORS = ("out", "out2", "sum", "sum2", "x", "y", "weight", "bias", "stat", "index")
 SIZES = ("width", "period", "first", "x_stride", "out_stride", "kind")
 ACTIVATIONS = {"relu": 0, "gelu": 1, "swiglu": 2}
@@ -71,6 +71,25 @@ def cross_entropy(scores: Tensor, targets: Tensor, losses: Tensor, *, gradient: 
 def column_sums(x: Tensor, into: Tensor) -> None:
     """into [N] += the rows of x [R,N], which may lie apart."""
     _run(COLUMN_SUMS, x.shape[0], x.shape[1], sum=into, x=x, x_stride=x.stride(0))
+
+
+def taps(x: Tensor, weight: Tensor, bias: Tensor | None, gate: Tensor | None, length: int) -> Tensor:
+    """c = bias + sum_j weight[j] x_{t-j}, or c gate + x: rows x [R,N] of sequences of `length`, weight [K,N]."""
+    out = empty(*x.shape)
+    sizes = {"width": weight.shape[0], "period": length}
+    _run(TAPS, x.shape[0], x.shape[1], out=out, x=x, y=gate, weight=weight, bias=bias, **sizes)
+    return out
+
+
+def taps_backward(
+    g: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, gate: Tensor | None, length: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """dx [R,N], dweight [K,N], dbias [N] whether there is a bias or not, dgate [R,N] if gated."""
+    dx, dgate = empty(*x.shape), None if gate is None else empty(*x.shape)
+    dweight, dbias = torch.zeros_like(weight), torch.zeros(x.shape[1])
+    given = {"x": x, "y": g, "stat": gate, "weight": weight, "bias": bias, "width": weight.shape[0], "period": length}
+    _run(TAPS_BACKWARD, x.shape[0], x.shape[1], out=dx, out2=dgate, sum=dweight, sum2=dbias, **given)
+    return dx, dweight, dbias, dgate
 
 
 def _run(function: int, rows: int, cols: int, **given: Any) -> None:

@@ -10,16 +10,15 @@ B batch, T time, E channels, K taps, W = K - 1, R sequences:  x, y [B,T,E]   wei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from ..errors import StateError
 from .checks import check_cu_seqlens, check_floating, check_form, check_mask, shape
 from .state import ConvState
+from .taps import taps
 
 
 def short_conv(
@@ -112,57 +111,7 @@ def _in_one_row(
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Every token real and nothing before the first; half precision is added up in float32."""
     wide = _wide(x, weight)
-    parts = (x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
-    plain = torch.compiler.is_compiling() or forward_ad._current_level >= 0  # these look inside, or carry tangents
-    y: Tensor = _taps(*parts) if plain else _Taps.apply(*parts)
-    return y.to(x.dtype)
-
-
-def _taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # [B,T,E] -> [B,T,E]
-    """K multiply-adds of whole tensors. No padded copy, and no copy to the [B,E,T] that torch's conv1d wants."""
-    taps, T = weight.t().flip(0).contiguous(), x.shape[1]  # [K,E]: taps[j] is for the input j tokens ago
-    y = x * taps[0] if bias is None else torch.addcmul(bias, x, taps[0])
-    for j in range(1, min(len(taps), T)):
-        y[:, j:].addcmul_(x[:, : T - j], taps[j])
-    return y
-
-
-class _Taps(torch.autograd.Function):
-    """`_taps` with the gradient written out: autograd's own fills a tensor of zeros for each slice."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return _taps(x, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,) = grads  # [B,T,E]
-        x, weight = ctx.saved_tensors
-        need_x, need_weight, need_bias = ctx.needs_input_grad
-        return (
-            _taps_to_input(g, weight) if need_x else None,
-            _taps_to_weight(g, x, weight.shape[1]) if need_weight else None,
-            g.sum((0, 1)) if need_bias else None,
-        )
-
-
-def _taps_to_input(g: Tensor, weight: Tensor) -> Tensor:  # [B,T,E] -> [B,T,E]
-    """The same convolution backwards in time."""
-    taps, T = weight.t().flip(0).contiguous(), g.shape[1]
-    dx = g * taps[0]
-    for j in range(1, min(len(taps), T)):
-        dx[:, : T - j].addcmul_(g[:, j:], taps[j])
-    return dx
-
-
-def _taps_to_weight(g: Tensor, x: Tensor, size: int) -> Tensor:  # -> [E,K]
-    T = x.shape[1]
-    sums = [(g[:, j:] * x[:, : T - j]).sum((0, 1)) for j in range(min(size, T))]  # from the newest tap back
-    return torch.stack([*[x.new_zeros(x.shape[2])] * (size - len(sums)), *reversed(sums)], dim=1)
+    return taps(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide)).to(x.dtype)
 
 
 def _wide(x: Tensor, weight: Tensor) -> torch.dtype:

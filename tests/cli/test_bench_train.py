@@ -92,7 +92,7 @@ def test_tables(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_recall_has_a_table_of_its_own(
     row: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = {**row["mixers"]["rebased"], "ratio_maps": 2.5, "ratio_maps_median": 2.25, "sgemm_percent": None}
+    entry = {**row["mixers"]["rebased"], "ratio_products": 2.5, "ratio_products_median": 2.25, "sgemm_percent": None}
     lengths = []
 
     def one(settings: TrainSettings, length: int) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_recall_has_a_table_of_its_own(
     assert status("--recall", "--quick", "--mixers", "rebased") == 0
     out = capsys.readouterr().out
     assert lengths == [(256, 16384, 3, ("rebased",)), (1024, 16384, 3, ("rebased",))]
-    for expected in ("than torch maps", "2.50 (2.25)"):
+    for expected in ("than products", "2.50 (2.25)"):
         assert expected in out
     assert status("--recall", "--quick", "--json") == 0
     assert json.loads(capsys.readouterr().out)["recall"]

@@ -57,6 +57,13 @@ def entropies(n: int, R: int = 70) -> list[Tensor]:
     return [losses, scores]
 
 
+def convolutions(n: int, gated: bool, R: int = 70, length: int = 10) -> list[Tensor]:
+    x, g, weight, bias, gate = rows((R, n), (R, n), (3, n), (n,), (R, n))
+    around = gate if gated else None
+    out = nn.taps(x, weight, bias, around, length)
+    return [out, *(t for t in nn.taps_backward(g, x, weight, bias, around, length) if t is not None)]
+
+
 @pytest.mark.parametrize("n", WIDTHS)
 def test_norms_of_every_width(isa: str, n: int) -> None:
     x, g, weight, bias = (t.double().requires_grad_() for t in rows((70, n), (70, n), (n,), (n,)))
@@ -85,6 +92,17 @@ def test_cross_entropy_of_every_width(isa: str, n: int) -> None:
     close(entropies(n), [losses, torch.autograd.grad(losses.sum(), scores)[0]], TOLERANCE)
 
 
+@pytest.mark.parametrize("n", WIDTHS)
+@pytest.mark.parametrize("gated", [True, False])
+def test_convolutions_of_every_width(isa: str, gated: bool, n: int) -> None:
+    x, g, weight, bias, gate = (t.double().requires_grad_() for t in rows((70, n), (70, n), (3, n), (n,), (70, n)))
+    before = F.pad(x.unflatten(0, (7, 10)), (0, 0, 2, 0))  # two rows of zeros before each of 7 sequences of 10
+    conv = bias + sum(weight[j] * before[:, 2 - j : 12 - j] for j in range(3)).flatten(0, 1)
+    out = conv * gate + x if gated else conv
+    given = (x, weight, bias, gate) if gated else (x, weight, bias)
+    close(convolutions(n, gated), [out, *torch.autograd.grad(out, given, g)], TOLERANCE)
+
+
 @pytest.mark.parametrize("half", [1, 3, 8, 20])
 def test_rotation_there_and_back(isa: str, half: int) -> None:
     packed, angle = rows((30, 5 * 2 * half + 3), (10, half))
@@ -106,7 +124,9 @@ def test_the_number_of_threads_changes_no_bit(R: int) -> None:
     def call() -> list[Tensor]:
         sums = torch.zeros(64)
         nn.column_sums(rows((R, 100))[0][:, :64], sums)
-        return [*norms(256, R), *activations("gelu", 128, R), *activations("swiglu", 64, R), *entropies(100, R), sums]
+        convolved = [t for gated in (True, False) for t in convolutions(48, gated, R, R // 8)]
+        rest = [*activations("gelu", 128, R), *activations("swiglu", 64, R), *entropies(100, R), sums]
+        return [*norms(256, R), *convolved, *rest]
 
     one_thread_or_more(call)
 
@@ -123,5 +143,7 @@ def test_no_rows_and_refused_calls() -> None:
     assert nn.norm(empty, None, None, 1e-5, False)[0].shape == (0, 16)
     with pytest.raises(RuntimeError, match="an argument out of range"):
         nn.cross_entropy(torch.zeros(2, 5), torch.tensor([0, 5]), torch.zeros(2), gradient=False)
+    with pytest.raises(RuntimeError, match="an argument out of range"):  # sequences of 3 do not make 10 rows
+        nn.taps(torch.zeros(10, 8), torch.zeros(3, 8), None, None, 3)
     with pytest.raises(RuntimeError, match="an argument out of range"):  # heads of 6 do not make 16
         nn.rotate(torch.zeros(2, 16), torch.zeros(2, 16), (torch.zeros(2, 3), torch.zeros(2, 3)))

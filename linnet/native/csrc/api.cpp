@@ -126,6 +126,8 @@ static int check_rows(int64_t function, const linnet_rows *c) {
   if (c->rows < 0 || c->cols < 1 || c->threads < 1 || c->kind < 0 || c->kind > 2) return LINNET_BAD_ARGUMENT;
   if (function == LINNET_ROTATE && c->weight && (c->width < 2 || c->width % 2 || c->cols % c->width || c->period < 1))
     return LINNET_BAD_ARGUMENT;
+  if (function == LINNET_TAPS || function == LINNET_TAPS_BACKWARD)
+    if (c->width < 1 || c->period < 1 || c->rows % c->period) return LINNET_BAD_ARGUMENT;
   if (function == LINNET_CROSS_ENTROPY)
     for (int64_t r = 0; r < c->rows; ++r)
       if (c->index[r] >= c->cols) return LINNET_BAD_ARGUMENT;

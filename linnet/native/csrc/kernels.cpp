@@ -12,6 +12,7 @@
 #include "nn.h"
 #include "regress.h"
 #include "step.h"
+#include "taps.h"
 
 namespace {
 
@@ -148,7 +149,8 @@ const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
     forward,
     backward,
     step,
-    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums},
+    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums, taps,
+     taps_backward},
     matmul_call,
     read_sweep,
     decode_scratch,

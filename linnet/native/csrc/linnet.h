@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-#define LINNET_ABI 4
+#define LINNET_ABI 5
 
 typedef struct {
   // forward: outputs, then inputs
@@ -32,17 +32,18 @@ typedef struct {
   double scale, eps, c0, c1, c2;
 } linnet_call;  // dq, dk, dv are contiguous [B,T,H,.]
 
-// Work on rows of numbers, for the functions of nn.h: norm, activation, rotation, cross entropy. Contiguous unless a
-// stride is given; what a function does not name may be null or 0.
+// Work on rows of numbers, for the functions of nn.h and taps.h: norm, activation, rotation, cross entropy, convolution.
+// Contiguous unless a stride is given; what a function does not name may be null or 0.
 typedef struct {
   float *out, *out2;   // [rows, .]; norm: out2 [rows, 2] = mean and 1 / deviation
   float *sum, *sum2;   // sums over the rows are added to these: gradients of weight and bias (null: no)
-  const float *x, *y;  // [rows, .]; y is a gradient
-  const float *weight, *bias;  // [cols]; rotation: cos and sin [period, width / 2] (null: copy)
-  const float *stat;           // what norm left in out2
+  const float *x, *y;  // [rows, .]; y is a gradient; convolution: y is the gate (null: none)
+  const float *weight, *bias;  // [cols]; rotation: cos and sin [period, width / 2] (null: copy); convolution: [width, cols]
+  const float *stat;           // what norm left in out2; convolution backward: the gate (null: none)
   const int64_t *index;        // [rows], cross entropy: the target, negative = not counted
   int64_t rows, cols;          // activation: cols of its result
-  int64_t width, period, first;  // rotation: width of a head; row r turns by entry (first + r) % period
+  int64_t width, period, first;  // rotation: width of a head; row r turns by entry (first + r) % period; convolution: taps,
+                                 // and rows of a sequence
   int64_t x_stride, out_stride;
   int64_t kind;  // norm: 1 = RMS; activation: 0 relu, 1 gelu, 2 swiglu; rotation: 1 = back; cross entropy: 1 = gradient
   int64_t threads;
@@ -89,6 +90,8 @@ enum {
   LINNET_ROTATE,
   LINNET_CROSS_ENTROPY,
   LINNET_COLUMN_SUMS,
+  LINNET_TAPS,
+  LINNET_TAPS_BACKWARD,
   LINNET_ROW_FUNCTIONS
 };
 
