@@ -104,7 +104,7 @@ def run_recall(
         So many seeds first choose a rate in runs that stop at an accuracy of 0.99; the others then run
         at that rate only. 0 when not given: every rate with every seed.
     steps
-        Training steps of 64 sequences; 800 when not given.
+        Training steps of 64 sequences; 600 when not given.
     d_model
         Width of the model; 64 when not given.
     heads

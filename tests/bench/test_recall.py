@@ -23,16 +23,6 @@ from linnet.bench.recall import (
     step_flops,
     subject,
 )
-    BASELINES,
-    CHANGES,
-    MATERIALISED,
-    RecallSettings,
-    batch,
-    model,
-    race,
-    step_flops,
-    subject,
-)
 
 CLOSE = {torch.float64: 1e-10, torch.float32: 1e-4}  # of the largest number; float32 is the native kernel
 TINY: dict[str, Any] = {"d_model": 32, "n_heads": 2, "key_dim": 8, "vocab_size": 17}

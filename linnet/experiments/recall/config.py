@@ -50,7 +50,7 @@ class RecallConfig:
     updates: int = 0  # keys written twice, of the forgetting task
     depth_in_text: float = 0.5  # where the pairs stand, of the haystack task
 
-    steps: int = 800
+    steps: int = 600
     batch_size: int = 64
     lr: float = 1e-2
     beta2: float = 0.98  # 0.999 in the papers; at a few hundred steps that takes twice as long to begin
