@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from ..reports.recall import html as page
 from . import recall_show
 from .bench import SEVERAL, Numbers
 from .bench_show import deliver
@@ -158,7 +159,7 @@ def run_recall(
         status = run({**(QUICK if quick else {}), **asked}, given, show, workers or str(os.cpu_count() or 1))
     found = read(show)
     if html is not None:
-        recall_show.write_page(found, html)
+        recall_show.write_page(page(found), html)
     if markdown:
         print(recall_show.markdown(found), end="")
     else:

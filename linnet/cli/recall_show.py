@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..atomic import atomic
-from ..reports.recall import HEAD, LEGEND, cells_of, html, label, made
+from ..reports.recall import HEAD, LEGEND, cells_of, label, made
 from .bench_show import new_table, print_table
 
 Entry = dict[str, Any]
@@ -42,9 +42,8 @@ def markdown(document: Entry) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_page(document: Entry, path: Path) -> None:
-    """The page with figures, whole or not at all."""
-    text = html(document)
+def write_page(text: str, path: Path) -> None:
+    """A page, whole or not at all."""
     with atomic(path) as file:
         file.write(text.encode())
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from ..reports.recall import studies_html
 from . import recall_show
 from .bench_show import deliver
 from .recall import OUT, rows_in, watched
@@ -39,6 +40,7 @@ def run_study(
     workers: str | None = None,
     out: Path | None = None,
     show: Path | None = None,
+    html: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """The options of `linnet recall study`.
@@ -55,6 +57,8 @@ def run_study(
         Folder for the rows; runs/recall-study/NAME-BUDGET when not given.
     show
         Print what this folder has, and run nothing.
+    html
+        Also write a page, with figures where a study has them (needs the extra report).
     json
         One JSON document on standard output, and nothing else there.
     """
@@ -76,6 +80,9 @@ def run_study(
         count = workers or str(os.cpu_count() or 1)
         stages = [lambda rows: found.configs(budget)]
         status = watched(lambda hooks: run_configs(stages, folder, workers=count, hooks=hooks), folder)
-    deliver(study_document(found, *rows_in(folder)), json, recall_show.show_study)
+    document = study_document(found, *rows_in(folder))
+    if html is not None:
+        recall_show.write_page(studies_html([document]), html)
+    deliver(document, json, recall_show.show_study)
     if status:
         sys.exit(status)

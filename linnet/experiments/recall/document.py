@@ -25,10 +25,18 @@ def study_document(study: Study, rows: Sequence[Row], minutes: float) -> dict[st
     tables = [
         {"title": t.title, "head": list(t.head), "rows": [list(row) for row in t.rows]} for t in study.tables(rows)
     ]
-    return dict(finite({**about(rows, minutes), **found, "tables": tables}))
+    maps = [] if study.maps is None else study.maps(rows)
+    return dict(finite({**about(rows, minutes), **found, "tables": tables, "maps": maps}))
 
 
 def about(rows: Sequence[Row], minutes: float) -> dict[str, Any]:
     last = rows[-1]
     made = {name: last[name] for name in ("commit", "versions", "machine")}
-    return {"format": FORMAT, **made, "runs": len(rows), "minutes": round(minutes, 2)}
+    found = {"format": FORMAT, **made, "runs": len(rows), "minutes": round(minutes, 2)}
+    return {**found, "rows": [compact(row) for row in rows]}
+
+
+def compact(row: Row) -> dict[str, Any]:
+    """What a row found, in single numbers and words: enough for the tables of a sweep to be made again."""
+    metrics = {name: value for name, value in row["metrics"].items() if not isinstance(value, (list, dict))}
+    return {"config": row["config"], "metrics": metrics, "seconds": row["seconds"], "info": row["info"]}

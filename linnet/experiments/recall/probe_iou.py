@@ -30,8 +30,16 @@ def iou(model: LanguageModel, config: RecallConfig) -> dict[str, Any]:
         return {}
     drawn = config.source("test").draw(range(TEST_ROWS, 2 * TEST_ROWS))
     queries, values = asked(drawn)
-    maps = [last_mixer(model).attention_map(given(model, tokens)) for tokens in drawn.tokens.split(BATCH)]
-    return attention_iou(torch.cat(maps), queries, values, int(queries.min())).to_dict()
+    maps = torch.cat([last_mixer(model).attention_map(given(model, tokens)) for tokens in drawn.tokens.split(BATCH)])
+    context = int(queries.min())
+    found = attention_iou(maps, queries, values, context).to_dict()
+    return found | {"example": example(maps[0].mean(0)[queries[0], :context], values[0])}
+
+
+def example(weights: Tensor, values: Tensor) -> dict[str, Any]:  # [Q, context], [Q]
+    """The first sequence to look at: a row for each question, a column for each token of the context."""
+    numbers = [[round(x, 4) for x in row] for row in weights.tolist()]
+    return {"weights": numbers, "targets": [[row, column] for row, column in enumerate(values.tolist())]}
 
 
 def last_mixer(model: LanguageModel) -> Mixer:

@@ -54,6 +54,7 @@ class Study:
     verdict: Callable[[Sequence[Row]], Verdict]
     tables: Callable[[Sequence[Row]], list[Table]]
     cost: dict[str, str] = field(default_factory=dict)  # of each budget on two cores
+    maps: Callable[[Sequence[Row]], list[dict[str, Any]]] | None = None  # figures, for reports/recall.py
 
 
 def grid(base: RecallConfig, **axes: Iterable[Any]) -> list[RecallConfig]:

@@ -114,6 +114,21 @@ def _line(seeds: dict[int, dict[str, Any]]) -> tuple[str, ...]:
     return (f"{reached} of {len(every)}", *(str(interval(shown[n])) if shown[n] else "" for n in order))
 
 
+def maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The weights of the first seed with which every kernel got to LEVEL, on its first reported sequence."""
+    got = {kernel: runs(rows).get((kernel, LEVEL), {}) for kernel in KERNELS}
+    ended = {k: {s: m["iou"] for s, m in seeds.items() if m["ending"] == "stopped"} for k, seeds in got.items()}
+    common = sorted(set.intersection(*(set(seeds) for seeds in ended.values())))
+    if not common:
+        return []
+    looks = {kernel: seeds[common[0]] for kernel, seeds in ended.items()}
+    shown = {f"{kernel}, IoU {one['mean']['iou']:.2f}": one["example"]["weights"] for kernel, one in looks.items()}
+    caption = (
+        "A row for each question in the order asked, a column for each token of the context; a ring is the answer."
+    )
+    return [{"caption": caption, "maps": shown, "targets": looks[KERNELS[0]]["example"]["targets"]}]
+
+
 STUDY = Study(
     name="iou",
     claim="C9",
@@ -125,5 +140,6 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
+    maps=maps,
     cost={"smoke": "seconds"},
 )
