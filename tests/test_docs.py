@@ -169,3 +169,25 @@ def test_the_science_page_shows_the_committed_table() -> None:
     assert shown.strip() == markdown(document).strip()
     assert len(document["cells"]) == 210
     assert document["minutes"] > 0
+
+
+def test_the_recall_page_shows_the_committed_rows() -> None:
+    """Between its markers stand the tables of docs/science/recall.json, and those of the sweep follow from its rows."""
+    from linnet.cli.recall_show import markdown, study_markdown
+    from linnet.experiments.recall.sweep import summarise
+
+    folder = ROOT / "docs" / "science"
+    committed = json.loads((folder / "recall.json").read_text(encoding="utf-8"))
+    page = (folder / "recall.md").read_text(encoding="utf-8")
+
+    def shown(name: str) -> str:
+        return page.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].strip()
+
+    sweep = committed["sweep"]
+    assert shown("sweep") == markdown(sweep).strip()
+    again = [summary.to_dict() | {"curve": None} for summary in summarise(sweep["rows"])]
+    assert json.loads(json.dumps(again)) == [cell | {"curve": None} for cell in sweep["cells"]]
+    assert sweep["minutes"] < 15
+    for name, document in committed["studies"].items():
+        assert shown(name) == study_markdown(document).strip()
+    assert shown("text") == study_markdown(committed["text"]).strip()

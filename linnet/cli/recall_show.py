@@ -42,6 +42,16 @@ def markdown(document: Entry) -> str:
     return "\n".join(lines) + "\n"
 
 
+def study_markdown(document: Entry) -> str:
+    """A study for a page: its verdict and tables."""
+    lines = [f"**{document['outcome'].capitalize()}.** {document['sentence']}.", ""]
+    for found in document["tables"]:
+        rule = ["---"] * len(found["head"])
+        lines += ["| " + " | ".join(row) + " |" for row in (found["head"], rule, *found["rows"])]
+        lines.append("")
+    return "\n".join(lines)
+
+
 def write_page(text: str, path: Path) -> None:
     """A page, whole or not at all."""
     with atomic(path) as file:

@@ -42,6 +42,7 @@ def run_study(
     show: Path | None = None,
     html: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """The options of `linnet recall study`.
 
@@ -61,6 +62,8 @@ def run_study(
         Also write a page, with figures where a study has them (needs the extra report).
     json
         One JSON document on standard output, and nothing else there.
+    markdown
+        Verdict and tables for a page, in place of those for the terminal.
     """
     from ..errors import unknown
     from ..experiments.recall.document import study_document
@@ -68,6 +71,8 @@ def run_study(
     from ..experiments.recall.study import BUDGETS
     from ..experiments.recall.work import run_configs
 
+    if json and markdown:
+        raise ValueError("--json and --markdown both want standard output; leave one out")
     if name is None:
         recall_show.list_studies(STUDIES.values(), Console(width=None if sys.stdout.isatty() else 150))
         return
@@ -83,6 +88,9 @@ def run_study(
     document = study_document(found, *rows_in(folder))
     if html is not None:
         recall_show.write_page(studies_html([document]), html)
-    deliver(document, json, recall_show.show_study)
+    if markdown:
+        print(recall_show.study_markdown(document), end="")
+    else:
+        deliver(document, json, recall_show.show_study)
     if status:
         sys.exit(status)

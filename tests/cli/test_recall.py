@@ -41,8 +41,8 @@ def test_the_whole_way(tmp_path: Path, capsys: Capsys) -> None:
     ended = linnet(capsys, "recall", *TINY, "--out", out, "--json")
     assert ended.status == 0, ended.err
     found = json.loads(ended.out)
-    assert [cell["config"]["mixer"] for cell in found["cells"]] == ["softmax", "elu"]
-    assert found["cells"][1]["mixer_bytes"] == 680
+    assert [cell["config"]["mixer"] for cell in found["cells"]] == ["elu", "softmax"]
+    assert found["cells"][0]["mixer_bytes"] == 680
     assert found["cells"][0]["accuracy"]["seeds"] == 2
     before = (out / ROWS).read_bytes()
     assert linnet(capsys, "recall", *TINY, "--out", out).status == 0

@@ -124,7 +124,7 @@ class Summary:
 
 
 def summarise(rows: Sequence[Row]) -> list[Summary]:
-    """Every cell that has a run to report, in the order of the rows."""
+    """Every cell that has a run to report, by length, pairs and mixer, from the smallest state to the largest."""
     cells: dict[str, tuple[RecallConfig, dict[float, dict[int, Row]]]] = {}
     for row in rows:
         config = RecallConfig.from_dict(row["config"])
@@ -132,7 +132,8 @@ def summarise(rows: Sequence[Row]) -> list[Summary]:
             cell = config.but(lr=RecallConfig.lr, seed=0)
             rates = cells.setdefault(key(cell.to_dict()), (cell, defaultdict(dict)))[1]
             rates[config.lr][config.seed] = row
-    return [_summary(cell, rates) for cell, rates in cells.values()]
+    found = [_summary(cell, rates) for cell, rates in cells.values()]
+    return sorted(found, key=lambda one: (one.config.seq_len, one.config.pairs, one.config.mixer, one.mixer_bytes))
 
 
 def _summary(cell: RecallConfig, rates: dict[float, dict[int, Row]]) -> Summary:
