@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .eager import gradients
+from .scan import finest
 
 
 class _Fades(NamedTuple):
@@ -80,8 +81,7 @@ class _Chunks(torch.autograd.Function):
 
 
 def _fades(decay: Tensor) -> _Fades:
-    finest = decay.dtype if decay.device.type == "mps" else torch.float64  # mps has none
-    sums = decay.to(finest).cumsum(-2)  # differences of long sums lose digits
+    sums = decay.to(finest(decay)).cumsum(-2)
     last = sums[..., -1:, :]
     by_head = decay.shape[-1] == 1
     inside = (_head_fade(sums, decay.dtype),) if by_head else _channel_fades(sums, decay.dtype)

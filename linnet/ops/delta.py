@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from ..errors import StateError, unknown
 from .checks import WIDE, check_floating, check_mask, check_qkv, check_step, shape
 from .decay import FORGOTTEN
+from .decay import state_bytes as state_bytes
 from .delta_chunks import chunked, plain
 from .fused import full_precision
 
@@ -99,11 +100,6 @@ def delta_rule_step(
     out, s = delta_rule(*one, initial_state=state, output_final_state=True, form="recurrent")
     assert s is not None
     return out[:, 0], s
-
-
-def state_bytes(length: int, *, heads: int, key_dim: int, value_dim: int, dtype: torch.dtype = torch.float32) -> int:
-    """Bytes of state per sequence: H D V numbers, whatever the length; float32 unless `dtype` (of q) is wider."""
-    return heads * key_dim * value_dim * max(dtype.itemsize, torch.float32.itemsize)
 
 
 def _recurrent(c: _Call) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """C8: does recall need a layer that looks one token back before the layer that looks up?
 
-    conv, mixer     a learned filter of 3 tokens        shift, mixer    the token before, nothing learned
+    conv, mixer     a learned filter of 3 tokens        shift, mixer    a filter fixed to the token before
     mixer           one layer alone                     mixer, mixer    two of them, with learned positions or without
 
 A query is a key, and what it has to find is the value that stands after that key. The value must know its key before
