@@ -100,9 +100,7 @@ def test_messages_arrive_though_the_sender_has_left(tmp_path: Path) -> None:
 
 def refused(team: Team) -> dict[str, Tensor]:
     loss = team.wrap(model(["elu", "softmax"], "none"))
-    with pytest.raises(
-        ValueError, match=r'layer 1 keeps every token it has seen.*use "ddp" or "fsdp"'
-    ):
+    with pytest.raises(ValueError, match=r'layer 1 keeps every token it has seen.*use "ddp" or "fsdp"'):
         loss(team.shard(batch(0)))
     return {}
 
