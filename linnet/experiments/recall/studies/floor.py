@@ -126,5 +126,5 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "8 minutes"},
 )

@@ -141,5 +141,5 @@ STUDY = Study(
     verdict=verdict,
     tables=tables,
     maps=maps,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "2 minutes"},
 )

@@ -104,5 +104,5 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "9 minutes"},
 )

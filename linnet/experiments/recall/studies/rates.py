@@ -127,5 +127,5 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "4 minutes"},
 )

@@ -113,5 +113,5 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "6 minutes"},
 )
