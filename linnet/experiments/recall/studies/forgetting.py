@@ -4,8 +4,8 @@
     delta      S = (I - beta k k^T) S + beta k v^T            what the key had is taken off first
 
 An additive normalised kernel answers a rewritten key with the mean of its two values and has nothing to choose by: it
-is right about half of the time. Softmax without positions is in the same place, however much it keeps. The keys written once (kept) show what a mixer
-can hold, the keys written twice (updated) what it can replace.
+is right about half of the time. Softmax without positions is in the same place, however much it keeps. The keys written
+once (kept) show what a mixer can hold, the keys written twice (updated) what it can replace.
 Delta rule: Schlag et al. 2021, arXiv:2102.11174; Yang et al. 2024, arXiv:2406.06484.
 """
 
