@@ -118,5 +118,5 @@ STUDY = Study(
     configs=configs,
     verdict=verdict,
     tables=tables,
-    cost={"smoke": "seconds"},
+    cost={"smoke": "seconds", "quick": "2 minutes"},
 )
