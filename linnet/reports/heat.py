@@ -52,6 +52,6 @@ def panel(axes: Any, mixer: str, weights: Tensor, targets: Sequence[tuple[int, i
     if targets:
         at = {"x": [column for _, column in targets], "y": [row for row, _ in targets]}
         axes.scatter(**at, s=14, facecolors="none", edgecolors=RING, linewidths=0.9)
-    axes.set_title(f"{mixer}, up to {most:.2g}", fontsize=8)
+    axes.set_title(f"{mixer}\nup to {most:.2g}", fontsize=8)
     axes.tick_params(labelsize=7)
     axes.grid(visible=False)
