@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -18,20 +19,23 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOOR = "5.0.0"
 PACKAGES = (f"transformers=={FLOOR}", "huggingface_hub==1.3.0", "tokenizers==0.22.0")  # the oldest that it takes
+PACKAGES += ("datasets==4.4.1",)  # which its Trainer imports where it finds one, and lm-eval brings one for a newer hub
 BESIDE = ("httpx", "typer-slim", "shellingham")  # of that huggingface_hub; none of them brings numpy or torch
 
 
 def floor() -> Path:
     """The folder with these packages; skips where no package index answers."""
     folder = ROOT / "build" / f"transformers-{FLOOR}-py{sys.version_info.major}{sys.version_info.minor}"
-    if (folder / "complete").is_file():
+    done, wanted = folder / "complete", " ".join(PACKAGES)
+    if done.is_file() and done.read_text(encoding="utf-8") == wanted:
         return folder
+    shutil.rmtree(folder, ignore_errors=True)  # of other versions
     for packages in (("--no-deps", *PACKAGES), BESIDE):
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), *packages]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"pip could not install {packages[-1]} and its like: {done.stderr.strip()[-200:]}")
-    (folder / "complete").write_text(f"{FLOOR}\n", encoding="utf-8")
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            pytest.skip(f"pip could not install {packages[-1]} and its like: {ended.stderr.strip()[-200:]}")
+    done.write_text(wanted, encoding="utf-8")
     return folder
 
 
