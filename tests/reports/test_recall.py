@@ -127,7 +127,7 @@ def test_maps_of_a_study_are_drawn(study: dict[str, Any]) -> None:
     text = studies_html([{**study, "maps": [drawn, drawn]}])
     assert text.count("<svg") == 2
     assert "weights of one sequence" in words(text)
-    assert "rebased, up to 0.25" in words(text)
+    assert "up to 0.25" in words(text)
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
 
