@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -179,32 +180,37 @@ def run(asked: dict[str, Any], given: dict[str, Any], out: Path, workers: str) -
     return watched(lambda hooks: run_plan(plan, out, workers=workers, hooks=hooks), out)
 
 
-def watched(work: Any, out: Path) -> int:
-    """Run `work(hooks)` under a progress bar; the exit status."""
-    from ..experiments.recall.work import ROWS, Hooks, cost
+def watched(
+    work: Callable[[Any], list[Any]],
+    out: Path,
+    title: str = "recall",
+    cost: Callable[[dict[str, Any]], float] | None = None,
+    one_line: Callable[[dict[str, Any]], str] = recall_show.one_line,
+) -> int:
+    """Run `work(hooks)` under a progress bar; the exit status: 1 if a run failed, 130 after Ctrl-C."""
+    from ..experiments.recall import work as recall_work
 
-    with RowsWatcher(Console(stderr=True), "recall", cost, recall_show.one_line) as watcher:
+    with RowsWatcher(Console(stderr=True), title, cost or recall_work.cost, one_line) as watcher:
         try:
-            return 1 if work(Hooks(watcher.start, watcher.row, watcher.failure)) else 0
+            return 1 if work(recall_work.Hooks(watcher.start, watcher.row, watcher.failure)) else 0
         except KeyboardInterrupt:
-            rows = out / ROWS
+            rows = out / recall_work.ROWS
             if not rows.is_file() or not rows.stat().st_size:
                 sys.exit(130)
             return 130
 
 
-def rows_in(folder: Path) -> tuple[list[Any], float]:
+def rows_in(folder: Path, experiment: str = "recall", command: str = "linnet recall") -> tuple[list[Any], float]:
     """The rows of a folder, and the minutes they took."""
     from ..experiments import read_rows
     from ..experiments.clock import minutes
-    from ..experiments.recall.config import EXPERIMENT
     from ..experiments.recall.work import CLOCK, ROWS
     from ..experiments.results import check_experiment
 
     rows = read_rows(folder / ROWS)
     if not rows:
-        raise ValueError(f"{folder} has no row yet; run linnet recall --out {folder} until the first")
-    check_experiment(rows, EXPERIMENT, folder)
+        raise ValueError(f"{folder} has no row yet; run {command} --out {folder} until the first")
+    check_experiment(rows, experiment, folder)
     return rows, minutes(folder / CLOCK)
 
 

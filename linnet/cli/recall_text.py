@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.console import Console
 
 from . import recall_show
 from .bench import SEVERAL
 from .bench_show import deliver
-from .recall import OUT
-from .rows_watcher import RowsWatcher
+from .recall import OUT, rows_in, watched
 
 LESSON = """\
 A token is a hit when the pair of it and the token before stood earlier in the
@@ -108,34 +106,18 @@ def run(budget: str, base: dict[str, Any], asked: dict[str, Any], out: Path | No
     """Make the rows that are missing; the exit status (1 if a run failed, 130 after Ctrl-C) and where the rows are."""
     from ..experiments.recall.language import run_plan
     from ..experiments.recall.language_config import cost, make_plan
-    from ..experiments.recall.work import ROWS, Hooks
 
     plan = make_plan(budget, base, **asked)
     folder = out or OUT.with_name("recall-text") / f"{plan.name.replace(' ', '-')}-{budget}"
-    with RowsWatcher(Console(stderr=True), "recall text", cost, one_line) as watcher:
-        hooks = Hooks(watcher.start, watcher.row, watcher.failure)
-        try:
-            return (1 if run_plan(plan, folder, workers=workers, hooks=hooks) else 0), folder
-        except KeyboardInterrupt:
-            rows = folder / ROWS
-            if not rows.is_file() or not rows.stat().st_size:
-                sys.exit(130)
-            return 130, folder
+    how: dict[str, Any] = {"title": "recall text", "cost": cost, "one_line": one_line}
+    return watched(lambda hooks: run_plan(plan, folder, workers=workers, hooks=hooks), folder, **how), folder
 
 
 def read(folder: Path) -> dict[str, Any]:
-    from ..experiments import read_rows
-    from ..experiments.clock import minutes
     from ..experiments.recall.language_config import EXPERIMENT
     from ..experiments.recall.language_verdict import document
-    from ..experiments.recall.work import CLOCK, ROWS
-    from ..experiments.results import check_experiment
 
-    rows = read_rows(folder / ROWS)
-    if not rows:
-        raise ValueError(f"{folder} has no row yet; run linnet recall text --out {folder} until the first")
-    check_experiment(rows, EXPERIMENT, folder)
-    return document(rows, minutes(folder / CLOCK))
+    return document(*rows_in(folder, EXPERIMENT, "linnet recall text"))
 
 
 def one_line(row: dict[str, Any]) -> str:

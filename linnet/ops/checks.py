@@ -119,6 +119,23 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     return float(scale)
 
 
+def check_chunk_size(chunk_size: int) -> None:
+    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: an integer >= 1")
+
+
+def check_matrix(state: Any, axes: str, wanted: Sequence[int], device: torch.device) -> None:
+    """StateError unless `state`, of an op whose state is one tensor, is None or such a tensor in a wide dtype."""
+    if state is None:
+        return
+    if not isinstance(state, Tensor) or list(state.shape) != [*wanted] or state.dtype not in WIDE:
+        got = f"has shape {shape(state)} {state.dtype}" if isinstance(state, Tensor) else f"is a {type(state).__name__}"
+        accepted = f"{axes} = {[*wanted]}, float32 or float64"
+        raise StateError(f"initial_state {got}; accepted here: {accepted}; a call returns it in float32 or float64")
+    if state.device != device:
+        raise StateError(f"initial_state is on {state.device}, the inputs on {device}; use state.to({str(device)!r})")
+
+
 def check_form(state: Any, kind: type[Any]) -> None:
     """StateError unless `state` is of this NamedTuple kind (see state.py) and its tensors fit one another."""
     if not isinstance(state, kind):

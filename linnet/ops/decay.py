@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import StateError, unknown
-from .checks import WIDE, check_floating, check_mask, check_qkv, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, check_qkv, shape
 from .decay_chunks import chunks
+from .dispatch import check_names
 from .fused import full_precision
 
 CHUNK = 32  # 16 to 64 are near one another at D = 16 to 64; every value gives the same answer
@@ -66,10 +66,8 @@ def decayed_attention(
         ValueError, StateError: an argument that does not fit, in one sentence.
     """
     _check(q, k, v, decay, initial_state, mask)
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: an integer >= 1")
-    if form not in ("auto", *FORMS):
-        raise unknown("form", form, ("auto", *FORMS))
+    check_chunk_size(chunk_size)
+    check_names(form, "torch")
     if form == "auto":
         form = "recurrent" if q.shape[1] == 1 else "chunked"
     with full_precision(q):
@@ -160,12 +158,4 @@ def _check(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | None,
         raise ValueError(f"decay has shape {shape(decay)}; accepted: {accepted}")
     if decay.device != v.device:
         raise ValueError(f"q is on {v.device} but decay on {decay.device}; use decay.to(q.device)")
-    if state is None:
-        return
-    if not isinstance(state, Tensor) or list(state.shape) != [B, H, D, V] or state.dtype not in WIDE:
-        got = f"{shape(state)} {state.dtype}" if isinstance(state, Tensor) else f"a {type(state).__name__}"
-        raise StateError(f"initial_state is {got}; accepted here: [B,H,D,V] = {[B, H, D, V]}, float32 or float64")
-    if state.device != v.device:
-        raise StateError(
-            f"initial_state is on {state.device}, the inputs on {v.device}; use state.to({str(v.device)!r})"
-        )
+    check_matrix(state, "[B,H,D,V]", [B, H, D, V], v.device)

@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import StateError, unknown
-from .checks import WIDE, check_floating, check_mask, check_qkv, check_step, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, check_qkv, check_step, shape
 from .decay import FORGOTTEN
 from .decay import state_bytes as state_bytes
 from .delta_chunks import chunked, plain
+from .dispatch import check_names
 from .fused import full_precision
 
-NAMES = ("auto", "parallel", "chunked", "recurrent")
 CHUNK = 32  # 16 and 64 are slower to train with at D = 16 and 45, V = 64; every value gives the same answer
 
 
@@ -72,10 +71,8 @@ def delta_rule(
         ValueError, StateError: an argument that does not fit, in one sentence.
     """
     _check(q, k, v, beta, decay, mask, initial_state)
-    if form not in NAMES:
-        raise unknown("form", form, NAMES)
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: an integer >= 1")
+    check_names(form, "torch")
+    check_chunk_size(chunk_size)
     call = _prepared(q, k, v, beta, decay, initial_state, mask)
     with full_precision(q):
         if form == "recurrent" or (form == "auto" and q.shape[1] < 2):
@@ -162,11 +159,4 @@ def _check(
         if x.device != q.device:
             raise ValueError(f"q is on {q.device} but {name} on {x.device}; use {name}.to(q.device)")
     check_mask(mask, q.shape[0], q.shape[1], q.device)
-    if s is None:
-        return
-    wanted = [q.shape[0], *q.shape[2:], v.shape[3]]
-    if not isinstance(s, Tensor) or list(s.shape) != wanted or s.dtype not in WIDE:
-        got = f"{shape(s)} {s.dtype}" if isinstance(s, Tensor) else f"a {type(s).__name__}"
-        raise StateError(f"initial_state is {got}; accepted here: [B,H,D,V] = {wanted} in float32 or float64")
-    if s.device != q.device:
-        raise StateError(f"initial_state is on {s.device}, the inputs on {q.device}; use state.to({str(q.device)!r})")
+    check_matrix(s, "[B,H,D,V]", [q.shape[0], *q.shape[2:], v.shape[3]], q.device)

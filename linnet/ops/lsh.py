@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import unknown
 from ..feature_maps.common import product, wide_dtype
 from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
+from .dispatch import check_names
 from .fused import full_precision
 from .softmax import append, packed
 from .softmax import sdpa_bthd as sdpa
@@ -71,8 +71,7 @@ def lsh_attention(
     check_qkv(q, q, v)
     _check_hash(rotations, q, span)
     check_mask(mask, q.shape[0], q.shape[1], q.device)
-    if form != "auto" and form not in FORMS:
-        raise unknown("form", form, ("auto", *FORMS))
+    check_names(form, "torch")
     rule = Rule(span, causal, check_scale(scale, q.shape[-1]))
     if cu_seqlens is not None:
         offsets = check_cu_seqlens(cu_seqlens, q.shape[1], q.shape[0])

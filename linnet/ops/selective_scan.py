@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..errors import StateError
-from .checks import check_floating, check_mask, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
 from .dispatch import check_names
 from .eager import gradients
 from .fused import full_precision
@@ -176,8 +175,5 @@ def _check(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s: Tensor | N
     if not fits or tuple(b.shape) != (*x.shape[:2], a.shape[1]):
         raise ValueError(f"got {got}; accepted: x, dt [batch, time, channels], a [channels, N], b, c [batch, time, N]")
     wanted = [x.shape[0], *a.shape]
-    if s is not None and (list(s.shape) != wanted or s.dtype not in (torch.float32, torch.float64)):
-        got = f"shape {shape(s)} and dtype {s.dtype}"
-        raise StateError(f"initial_state has {got}; accepted: [B,E,N] = {wanted} in float32 or float64")
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: how many tokens a chunk has, 1 or more")
+    check_matrix(s, "[B,E,N]", wanted, x.device)
+    check_chunk_size(chunk_size)

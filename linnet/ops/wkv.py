@@ -18,8 +18,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..errors import StateError
-from .checks import check_floating, check_mask, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
 from .dispatch import check_names
 from .fused import full_precision
 from .scan import finest, linear_scan
@@ -166,8 +165,5 @@ def _check(k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, s: Tensor | None,
         got = f"k {shape(k)}, v {shape(v)}, decay {shape(decay)}, bonus {shape(bonus)}"
         raise ValueError(f"got {got}; accepted: k, v [batch, time, channels], decay, bonus [channels]")
     wanted = [k.shape[0], 3, k.shape[2]]
-    if s is not None and (list(s.shape) != wanted or s.dtype not in (torch.float32, torch.float64)):
-        got = f"shape {shape(s)} and dtype {s.dtype}"
-        raise StateError(f"initial_state has {got}; accepted: [B,3,E] = {wanted} in float32 or float64")
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: how many tokens a chunk has, 1 or more")
+    check_matrix(s, "[B,3,E]", wanted, k.device)
+    check_chunk_size(chunk_size)

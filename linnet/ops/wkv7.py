@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import StateError
-from .checks import check_floating, check_mask, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
 from .dispatch import check_names
 from .fused import full_precision
 from .scan import finest
@@ -165,8 +164,5 @@ def _check(
         got = ", ".join(f"{name} {shape(x)}" for name, x in (named | {"v": v}).items())
         raise ValueError(f"got {got}; accepted: [batch, time, heads, width], one width for all but v")
     wanted = [r.shape[0], *r.shape[2:], v.shape[3]]
-    if s is not None and (list(s.shape) != wanted or s.dtype not in (torch.float32, torch.float64)):
-        got = f"shape {shape(s)} and dtype {s.dtype}"
-        raise StateError(f"initial_state has {got}; accepted: [B,H,D,V] = {wanted} in float32 or float64")
-    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size!r}; accepted: how many tokens a chunk has, 1 or more")
+    check_matrix(s, "[B,H,D,V]", wanted, r.device)
+    check_chunk_size(chunk_size)

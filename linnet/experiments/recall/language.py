@@ -27,10 +27,10 @@ from ...tasks.recall import IGNORED
 from ...train import TrainingDiverged, fit
 from ..clock import Clock
 from ..results import Row, Store, check_experiment, make_row
-from ..runner import Failure, check_workers, run_all
+from ..runner import Failure, check_workers
 from .language_config import EXPERIMENT, Plan, TextConfig, Unit
 from .language_text import prepared
-from .work import CLOCK, ROWS, Hooks
+from .work import CLOCK, ROWS, Hooks, run_units
 
 BATCH = 32  # windows scored at once
 PARTS = ("hits", "rest")
@@ -111,13 +111,7 @@ def run_plan(plan: Plan, out: Path, *, workers: int | str = 1, hooks: Hooks | No
         check_settings(store.rows(), units[0].config, out)
         units = [unit for unit in units if not store.has(unit.config.to_dict())]
         hooks.start([config for unit in units for config in unit.missing()])
-        clock = Clock(out / CLOCK, workers)
-
-        def keep(row: Row) -> None:
-            clock.tick()
-            hooks.row(row)
-
-        return run_all(units, rows_of, store, workers=workers, on_row=keep, on_failure=hooks.failure)
+        return run_units(units, rows_of, store, Clock(out / CLOCK, workers), hooks)
 
 
 def check_settings(rows: list[Row], config: TextConfig, folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..results import Row, Store, check_experiment
-from ..runner import Failure, check_workers, run_all
+from ..runner import Failure, Function, check_workers, run_all
 from .config import EXPERIMENT, RecallConfig
 from .run import rows_of
 from .sweep import Plan
@@ -46,17 +46,23 @@ def run_configs(
     with Store(out / ROWS) as store:
         check_experiment(store.rows(), EXPERIMENT, out)
         clock = Clock(out / CLOCK, workers)
-
-        def keep(row: Row) -> None:
-            clock.tick()
-            hooks.row(row)
-
         for stage in stages:
             units = [config for config in stage(store.rows()) if not store.has(config.to_dict())]
             units.sort(key=lambda config: -cost(config.to_dict()))
             hooks.start([config.to_dict() for config in units])
-            failures += run_all(units, rows_of, store, workers=workers, on_row=keep, on_failure=hooks.failure)
+            failures += run_units(units, rows_of, store, clock, hooks)
     return failures
+
+
+def run_units(units: Sequence[Any], function: Function, store: Store, clock: Clock, hooks: Hooks) -> list[Failure]:
+    """Units into the store, with every row on the clock and told to whoever watches."""
+
+    def keep(row: Row) -> None:
+        clock.tick()
+        hooks.row(row)
+
+    workers = clock.run["workers"]
+    return run_all(units, function, store, workers=workers, on_row=keep, on_failure=hooks.failure)
 
 
 def run_plan(plan: Plan, out: Path, **how: Any) -> list[Failure]:
