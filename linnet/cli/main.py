@@ -22,6 +22,7 @@ in use, and which form and back end would run for typical shapes.
 
 Commands to try first
 
+    linnet reproduce           three papers checked on this machine, in minutes
     linnet train text          a character model on the shipped text, in minutes
     linnet eval runs/text      how good it is on what it has not seen
     linnet generate text runs/text --prompt "Call me"
@@ -37,6 +38,9 @@ LINNET_DEBUG=1 shows the traceback behind a one-sentence error.
 
 app = App(name="linnet", help=HELP, help_format="plaintext", version=__version__)
 app.command("linnet.cli.doctor:doctor", name="doctor", help="What is installed, which back ends run, and why.")
+
+app.command("linnet.cli.reproduce:reproduce", name="reproduce", help="Three papers checked here: a scoreboard, a page.")
+app.command("linnet.cli.report:report", name="report", help="The page of a reproduce folder again; markdown, CSV.")
 
 app.command("linnet.cli.train:train", name="train", help="Train on your own text, images, speech or streams.")
 app.command(

@@ -63,7 +63,7 @@ class RowsWatcher:
         self._say(f"failed: {failure.unit}: {failure.error}")
 
     def left(self) -> str:
-        return duration((monotonic() - self.began) * (self.total - self.done) / self.done)
+        return duration((monotonic() - self.began) * (self.total - self.done) / max(self.done, 1e-9))
 
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)

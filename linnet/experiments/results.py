@@ -62,13 +62,24 @@ def about() -> dict[str, Any]:
     return {"commit": _commit(), "versions": {"python": platform.python_version(), **versions}, "machine": machine}
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, whether or not an experiment is writing it; a torn last line is not one of them."""
+def read_rows(path: Path, *, damaged: list[str] | None = None) -> list[Row]:
+    """The rows of a file, whether or not an experiment is writing it; a torn last line is not one of them.
+
+    damaged: a list that gets a sentence for every line that is not a row; without it the first one is an error.
+    """
     try:
         whole, _, _ = path.read_bytes().rpartition(b"\n")
     except OSError as error:
         raise StateError(f"{path} cannot be read ({error.strerror}); name the folder of an experiment") from None
-    return [_parsed(line, path, number) for number, line in enumerate(whole.splitlines(), start=1)]
+    rows = []
+    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+        try:
+            rows.append(_parsed(line, path, number))
+        except StateError as error:
+            if damaged is None:
+                raise
+            damaged.append(str(error))
+    return rows
 
 
 def check_experiment(rows: Iterable[Row], experiment: str, folder: Path) -> None:
@@ -80,9 +91,12 @@ def check_experiment(rows: Iterable[Row], experiment: str, folder: Path) -> None
 
 
 class Store:
-    """The rows of one file, and the right to add to it, which one process at a time can have; use with `with`."""
+    """The rows of one file, and the right to add to it, which one process at a time can have; use with `with`.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    skip_damaged: lines that are no rows stay where they are and count as not there; else the first one is an error.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +105,7 @@ class Store:
             raise ValueError(f"{self.path} cannot be written ({error.strerror}); name another folder") from None
         try:
             _lock(self._file, self.path)
-            self._rows = read_rows(self.path)
+            self._rows = read_rows(self.path, damaged=[] if skip_damaged else None)
             self._cut_torn_line()
         except BaseException:
             os.close(self._file)
@@ -120,10 +134,17 @@ class Store:
         if found in self._keys:
             raise ValueError(f"{self.path} has a row of {found} already; ask `has` before it is computed again")
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
-        written = os.write(self._file, line)
+        size = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, line)
+            reason = f"{written} of {len(line)} bytes fitted"
+            os.fsync(self._file)
+        except OSError as error:  # no space left, a quota, a disk that is gone
+            written, reason = 0, error.strerror or str(error)
         if written != len(line):
-            raise OSError(f"{self.path} took {written} of {len(line)} bytes; make room on the disk and start again")
-        os.fsync(self._file)
+            os.ftruncate(self._file, size)
+            kept = f"the {len(self._rows)} rows before it are kept"
+            raise OSError(f"a row could not be added to {self.path} ({reason}); {kept}: make room, then start again")
         self._rows.append(row)
         self._keys.add(found)
 
