@@ -49,13 +49,13 @@ ol { max-width: 46rem; padding-left: 1.4rem; } li { margin: .4rem 0; }
 """
 
 
-def page(title: str, sections: Iterable[str]) -> str:
-    """The whole file."""
+def page(title: str, sections: Iterable[str], style: str = "") -> str:
+    """The whole file; style is added to the common style sheet."""
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     body = "\n".join(sections)
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n'
-        f"</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}\n<title>{escape(title)}</title>\n'
+        f"<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -65,18 +65,26 @@ def section(title: str, *parts: str) -> str:
 
 def paragraph(text: str, soft: bool = False) -> str:
     opening = '<p class="soft">' if soft else "<p>"
-    return f"{opening}{_text(text)}</p>"
+    return f"{opening}{prose(text)}</p>"
 
 
 def numbered(lines: Iterable[str]) -> str:
-    return "<ol>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ol>"
+    return "<ol>" + "".join(f"<li>{prose(line)}</li>" for line in lines) + "</ol>"
 
 
-def _text(text: str) -> str:
+def prose(text: str) -> str:
     """Escaped, and never broken between a number and its sign."""
     for sign in (" %", " = "):
         text = text.replace(sign, sign.replace(" ", "\u00a0"))
     return escape(text)
+
+
+def sentence(words: str) -> str:
+    """The words with a capital and a full stop, however they were written; names such as float64 stay as they are."""
+    words = words.strip()
+    first = words.partition(" ")[0].rstrip(".,;:?!")
+    begin = words[:1].upper() if first.isalpha() else words[:1]
+    return begin + words[1:] + ("" if not words or words.endswith((".", "!", "?", ":", ".)")) else ".")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -91,7 +99,7 @@ def figures(*shown: str) -> str:
 
 
 def figure(drawing: str, caption: str) -> str:
-    return f"<figure>{drawing}<figcaption>{_text(caption)}</figcaption></figure>"
+    return f"<figure>{drawing}<figcaption>{prose(caption)}</figcaption></figure>"
 
 
 def svg(draw: Callable[[Any], None], name: str, height: float = 3.2) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from linnet.reports.page import INK, figure, numbered, page, paragraph, section, svg, table
+import pytest
+
+from linnet.reports.page import INK, figure, numbered, page, paragraph, section, sentence, svg, table
 
 
 def draw(canvas: Any) -> None:
@@ -46,6 +48,25 @@ def test_ids_of_two_figures_differ_and_every_reference_has_its_id() -> None:
     wanted = re.findall(r"url\(#([^)]+)\)", text) + re.findall(r'href="#([^"]+)"', text)
     assert wanted
     assert set(wanted) <= set(ids)
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ("of two, one holds", "Of two, one holds."),
+        ("Done.", "Done."),
+        ("why?", "Why?"),
+        ("float64, 17 tokens", "float64, 17 tokens."),
+        ("linear (elu)", "Linear (elu)."),
+        ("", ""),
+    ],
+)
+def test_sentences_begin_with_a_capital_and_end(words: str, whole: str) -> None:
+    assert sentence(words) == whole
+
+
+def test_a_page_can_have_a_style_of_its_own() -> None:
+    assert ".mine { color: red; }</style>" in page("t", [], style=".mine { color: red; }")
 
 
 def test_light_dark_and_phones() -> None:
