@@ -73,7 +73,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "hf": {"models", "generate", "ops", "data"},
     "pretrained": {"models", "data"},
     "fewshot": {"models", "generate", "data"},
-    "experiments": {"tasks", "data", "feature_maps", "layers", "models", "train", "icl"},
+    "experiments": {"tasks", "data", "feature_maps", "ops", "layers", "models", "train", "generate", "icl"}
+    | {"bench", "fewshot", "pretrained"},
     "reports": {"experiments", "icl"},
     "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate", "tasks", "icl"},
     "cli": None,
@@ -116,7 +117,7 @@ HEAVY = "transformers matplotlib sklearn scipy pandas sympy torch._dynamo torch.
 
 MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:home|root|Users|work|mnt)/\w")
 TEXT = {".py", ".md", ".toml", ".txt", ".sh", ".c", ".cpp", ".h", ".yml", ".yaml", ".json", ".cfg", ""}
-NOT_OURS = {".git", ".venv", ".hypothesis", "build", "dist", "results", "__pycache__"}
+NOT_OURS = {".git", ".venv", ".hypothesis", ".cache", "build", "dist", "__pycache__"}
 
 
 def python_files() -> list[Path]:

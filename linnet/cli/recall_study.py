@@ -20,8 +20,9 @@ Each study asks one question of the papers, says what they found, which runs
 answer it here, and by which rule the rows become a verdict: confirmed, refuted,
 unclear, or not testable. Without a name the studies are listed.
 
-Budgets: smoke (seconds, only to see that it runs), quick (minutes on two cores),
-hour, paper (the published sizes, for a cluster: --workers ray).
+Budgets: smoke (seconds, only to see that it runs), brief (the smallest runs that
+can answer, under a minute on two cores), quick (minutes), hour, paper (the
+published sizes, for a cluster: --workers ray).
 
     linnet recall study
     linnet recall study ablation
@@ -51,7 +52,7 @@ def run_study(
     name
         Which study; without one they are listed.
     budget
-        smoke, quick, hour or paper.
+        smoke, brief, quick, hour or paper.
     workers
         Processes, or ray for the cluster of RAY_ADDRESS or a local one; one per core when not given.
     out

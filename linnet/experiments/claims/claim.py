@@ -110,8 +110,7 @@ def figures(value: float | None) -> str:
     if size >= 1000:
         return f"{value:,.0f}"
     digits = 3 if size < 10 else 2 if size < 100 else 1
-    text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if float(text) == int(float(text)) else text
+    return f"{value:.0f}" if value == int(value) else f"{value:.{digits}f}"
 
 
 @dataclass(frozen=True)

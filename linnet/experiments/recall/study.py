@@ -1,6 +1,7 @@
 """A study: one question about recall, the runs that answer it, and the rule that turns their rows into a verdict.
 
-    configs(budget)   smoke: seconds, to see that it runs    quick: minutes on 2 cores    hour    paper: published sizes
+    configs(budget)   smoke: seconds, to see that it runs    brief: the smallest that can answer, half a minute
+                      quick: minutes on 2 cores              hour       paper: published sizes
     verdict(rows)     confirmed, refuted, unclear, or not testable when the rows for it are missing
 
 The rule is written down before the rows are made. Accuracy is that of the last step; where several learning rates were
@@ -18,9 +19,10 @@ from ..results import Row
 from .config import RecallConfig
 from .stats import Interval, interval
 
-BUDGETS = ("smoke", "quick", "hour", "paper")
+BUDGETS = ("smoke", "brief", "quick", "hour", "paper")
 CONFIRMED, REFUTED, UNCLEAR, UNTESTED = "confirmed", "refuted", "unclear", "not testable"
 FEWEST = 3  # seeds of a cell that a verdict may rest on
+BRIEF = RecallConfig(seq_len=16, pairs=4, vocab_size=32, d_model=32, batch_size=32, steps=250, beta2=0.95)
 Cell = tuple[Any, ...]
 
 

@@ -205,7 +205,7 @@ def test_no_space_left_is_one_sentence_and_nothing_is_lost(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (1.0, "1"), (0.6441, "0.644"), (12.345, "12.35"), (123.45, "123.5"), (4462.4, "4,462"), (2e-15, "2e-15")]
+    [(0.0, "0"), (1.0, "1"), (1.0004, "1.000"), (0.6441, "0.644"), (12.345, "12.35"), (123.45, "123.5"), (4462.4, "4,462"), (2e-15, "2e-15")]
     + [(float("nan"), "-"), (None, "-")],
 )
 def test_figures(value: Any, text: str) -> None:

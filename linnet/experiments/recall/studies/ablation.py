@@ -17,11 +17,12 @@ from ....feature_maps.ablation import KERNELS
 from ...results import Row
 from ..config import RecallConfig
 from ..stats import Interval, paired
-from ..study import CONFIRMED, REFUTED, UNCLEAR, Study, Table, Verdict, by_cell, intervals, missing
+from ..study import BRIEF, CONFIRMED, REFUTED, UNCLEAR, Study, Table, Verdict, by_cell, intervals, missing
 from .length import BASE, PAPER
 
 FULL, PLAIN, SHIFTED = "(gamma norm(x) + beta)^2", "x^2", "(gamma x + beta)^2"
 FLOOR = "zero-floor"
+FEW = ("based", *list(KERNELS)[1:7], FLOOR)  # the paper's rows, element-wise squares and the floor
 ENOUGH = 0.05
 OURS = BASE.but(d_model=24, seq_len=128)
 
@@ -30,6 +31,11 @@ def configs(budget: str) -> list[RecallConfig]:
     kernels = [RecallConfig.but(OURS, mixer=mixer, options=options) for mixer, options in KERNELS.values()]
     if budget == "smoke":
         return [config.but(steps=4, seq_len=32) for config in kernels]
+    if budget == "brief":
+        few = [BRIEF.but(mixer=k.mixer, options=k.options, key_dim=4) for k in kernels if name_of(k) in FEW]
+        tuned = [config for config in few if name_of(config) in (FULL, PLAIN, "based")]  # their runs are those of C6
+        found = [*few, *(config.but(lr=rate) for config in tuned for rate in (3e-3, 3e-2))]
+        return [config.but(seed=seed) for config in found for seed in range(3)]
     if budget == "paper":
         return [
             PAPER.but(mixer=k.mixer, options=k.options, d_model=d, head_dim=d // 12, seq_len=n, lr=lr, seed=seed)

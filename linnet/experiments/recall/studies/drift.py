@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ...results import Row
 from ..config import RecallConfig
 from ..stats import Interval, interval, paired
-from ..study import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, grid, missing, shown
+from ..study import BRIEF, CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, grid, missing, shown
 from .floor import known
 from .length import LEARNED, PAPER
 
@@ -29,6 +29,10 @@ def configs(budget: str) -> list[RecallConfig]:
     both = (True, False)
     if budget == "smoke":
         return grid(OURS.but(steps=4), decay_all=both)
+    if budget == "brief":  # the rate and the steps leave gamma less than half by decay alone
+        return grid(
+            BRIEF.but(mixer="rebased", key_dim=8, lr=3e-2, steps=500, probes=("gains",)), decay_all=both, seed=range(3)
+        )
     if budget == "paper":
         base = PAPER.but(mixer="rebased", d_model=48, head_dim=4, lr=3e-3, probes=("gains",))
         return grid(base, decay_all=both, seq_len=(256, 2048), seed=range(5))

@@ -15,7 +15,21 @@ from collections.abc import Sequence
 from ...results import Row
 from ..config import RecallConfig
 from ..stats import Interval, interval, paired
-from ..study import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Cell, Study, Table, Verdict, by_cell, grid, missing, shown
+from ..study import (
+    BRIEF,
+    CONFIRMED,
+    REFUTED,
+    UNCLEAR,
+    UNTESTED,
+    Cell,
+    Study,
+    Table,
+    Verdict,
+    by_cell,
+    grid,
+    missing,
+    shown,
+)
 from .state_law import ZOOLOGY, ZOOLOGY_RATES
 
 MIXERS = ("softmax", "based", "rebased")
@@ -31,6 +45,11 @@ def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         base = OURS.but(steps=4, d_model=16, seq_len=16, pairs=2, vocab_size=256)
         return [fitting(config) for config in grid(base, mixer=MIXERS, positions=POSITIONS)]
+    if budget == "brief":
+        # pairs asked in any order: in the usual one a position alone is a guess that is right 2 times of 3
+        base = BRIEF.but(seq_len=8, pairs=2, vocab_size=72, power=1.0, key_dim=5, steps=400, batch_size=64)
+        base = base.but(probes=("longer",))
+        return [fitting(config) for config in grid(base, mixer=MIXERS, positions=(FREE, BOUND), seed=range(3))]
     if budget == "paper":
         base = ZOOLOGY.but(seq_len=64, pairs=8, key_dim=16, probes=("longer",))
         found = grid(base, mixer=MIXERS, positions=POSITIONS, lr=ZOOLOGY_RATES, seed=range(5))

@@ -31,7 +31,7 @@ from ..study import (
     missing,
     shown,
 )
-from .length import BASE, LEARNED, PAPER
+from .length import BASE, LEARNED, PAPER, brief
 
 GROWS = 0.05  # of rest, from the shortest to the longest
 MOVES = 0.02  # of accuracy, by the change of kernel
@@ -41,6 +41,8 @@ OURS = BASE.but(mixer="based", probes=("floor",))
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return grid(OURS.but(steps=4), seq_len=(32, 64))
+    if budget == "brief":
+        return brief("based")
     if budget == "paper":
         base = PAPER.but(mixer="based", probes=("floor",))
         axes = grid(base, d_model=(16, 24, 32, 48), seq_len=(256, 2048), lr=(5e-4, 1e-3, 3e-3, 1e-2), seed=range(5))

@@ -19,7 +19,7 @@ from ..config import RecallConfig
 from ..score import ratio
 from ..sizes import FIXED, sized
 from ..stats import interval, paired
-from ..study import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Cell, Study, Table, Verdict, by_cell, missing
+from ..study import BRIEF, CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Cell, Study, Table, Verdict, by_cell, missing
 from ..sweep import OPTIONS
 from .length import LEARNED
 from .state_law import ADDITIVE, ZOOLOGY, ZOOLOGY_RATES
@@ -36,6 +36,10 @@ Slices = dict[Cell, dict[int, float]]
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return made(OURS.but(steps=4, d_model=16, seq_len=32, pairs=4, updates=4), 1020, (1e-2,), 1)
+    if budget == "brief":
+        # half of the quick sizes; with 4 pairs a convolution tells most old values, being first or rewritten at once
+        brief = BRIEF.but(task="forgetting", seq_len=32, pairs=6, updates=4, vocab_size=48, steps=500)
+        return made(brief, 2772, (1e-2,), 3)
     if budget == "paper":  # nobody published this task: zoology's sizes, half of the keys rewritten
         return made(ZOOLOGY.but(task="forgetting", pairs=48, updates=24), 39780, ZOOLOGY_RATES, 5)
     if budget == "quick":

@@ -19,7 +19,7 @@ import numpy as np
 from ...results import Row
 from ..config import RecallConfig
 from ..stats import interval, paired
-from ..study import CONFIRMED, FEWEST, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, grid
+from ..study import BRIEF, CONFIRMED, FEWEST, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, grid
 from .length import PAPER
 
 KERNELS = ("softmax", "rebased", "based")
@@ -34,6 +34,12 @@ Runs = dict[tuple[str, float], dict[int, dict[str, Any]]]  # (kernel, accuracy t
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return grid(OURS.but(steps=4, stop_at=LEVEL, seq_len=32, pairs=8, d_model=16), mixer=KERNELS)
+    if budget == "brief":
+        base = BRIEF.but(first="shift", steps=400, stop_at=LEVEL, probes=("iou",))
+        return [
+            config.but(key_dim=None if config.mixer == "softmax" else 8)
+            for config in grid(base, mixer=KERNELS, seed=range(6))
+        ]
     if budget == "paper":
         base = PAPER.but(first="shift", probes=("iou",), seq_len=128, d_model=64, head_dim=5, lr=3e-3)
         one = base.but(mixer="softmax", n_heads=1, key_dim=None, head_dim=None)

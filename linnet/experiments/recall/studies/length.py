@@ -15,6 +15,7 @@ from ...results import Row
 from ..config import RecallConfig
 from ..stats import interval, paired
 from ..study import (
+    BRIEF,
     CONFIRMED,
     REFUTED,
     UNCLEAR,
@@ -42,6 +43,8 @@ PAPER = RecallConfig(
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return grid(BASE.but(steps=4), mixer=KERNELS, seq_len=(32, 64))
+    if budget == "brief":
+        return [config for kernel in KERNELS for config in brief(kernel)]
     if budget == "paper":
         return [
             config.but(head_dim=config.d_model // 12)
@@ -55,6 +58,13 @@ def configs(budget: str) -> list[RecallConfig]:
     return grid(
         BASE, mixer=KERNELS, filler=("zero", "random"), d_model=widths, seq_len=lengths, lr=rates, seed=range(seeds)
     )
+
+
+def brief(kernel: str) -> list[RecallConfig]:
+    """The runs of Based tell about its floor as well, and are shared with that study."""
+    keys, probes = (3, ("floor",)) if kernel == "based" else (4, ())  # 10 features each
+    base = BRIEF.but(mixer=kernel, vocab_size=52, key_dim=keys, steps=400, probes=probes)
+    return grid(base, filler=("zero", "random"), seq_len=(16, 48), seed=range(3))
 
 
 def cell(config: RecallConfig) -> tuple[str, int, int, str]:

@@ -19,6 +19,7 @@ from ..config import RecallConfig
 from ..sizes import FIXED, mixer_bytes, sized
 from ..stats import Interval
 from ..study import (
+    BRIEF,
     CONFIRMED,
     REFUTED,
     UNCLEAR,
@@ -36,13 +37,16 @@ EXACT, BLIND = "softmax", "conv"
 MIXERS = (EXACT, *SECOND, *FIRST, BLIND)
 PERFECT = 0.99
 FAR = 0.3  # of the convolution below the lower of the second order kernels
-WIDTH = 8  # of Based's keys
+WIDTH = 8  # of Based's keys, which set the bytes
 OURS = RecallConfig()
+EIGHT = BRIEF.but(seq_len=32, pairs=8, vocab_size=64, steps=500)  # with 4 pairs elu + 1 is close to Based
 
 
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return made(OURS.but(steps=4, seq_len=32, pairs=8), (16,), (1e-2,), 1)
+    if budget == "brief":
+        return made(EIGHT, (32,), (1e-2,), 3, keys=5)
     if budget == "paper":
         return made(ZOOLOGY.but(seq_len=64, pairs=16), (64, 128), ZOOLOGY_RATES, 5)
     if budget == "quick":
@@ -50,10 +54,12 @@ def configs(budget: str) -> list[RecallConfig]:
     return made(OURS.but(steps=1600), (32, 64), (1e-3, 3e-3, 1e-2, 3e-2), 5)
 
 
-def made(base: RecallConfig, widths: Sequence[int], rates: Sequence[float], seeds: int) -> list[RecallConfig]:
+def made(
+    base: RecallConfig, widths: Sequence[int], rates: Sequence[float], seeds: int, keys: int = WIDTH
+) -> list[RecallConfig]:
     found = []
     for width in widths:
-        size = mixer_bytes("based", width, base.seq_len, {}, key_dim=WIDTH)
+        size = mixer_bytes("based", width, base.seq_len, {}, key_dim=keys)
         for mixer in MIXERS:
             change: dict[str, Any] = {} if mixer in FIXED else sized(mixer, size, d_model=width, length=base.seq_len)
             cells = base.but(mixer=mixer, d_model=width, **change)

@@ -17,7 +17,7 @@ from ....feature_maps.ablation import KERNELS
 from ...results import Row
 from ..config import RecallConfig
 from ..stats import Interval, expected_best, interval, paired, window
-from ..study import CONFIRMED, FEWEST, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, shown
+from ..study import BRIEF, CONFIRMED, FEWEST, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, shown
 from ..sweep import IN_WINDOW
 from .ablation import FULL, PLAIN, name_of
 from .length import PAPER
@@ -32,6 +32,8 @@ Curves = dict[tuple[int, str], dict[float, dict[int, float]]]  # (width, kernel)
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return made(OURS.but(steps=4, d_model=16, seq_len=32, pairs=8), (16,), (1e-3, 1e-2), 1)
+    if budget == "brief":
+        return made(BRIEF.but(key_dim=4), (32,), (3e-3, 1e-2, 3e-2), 3)
     if budget == "paper":
         found = made(PAPER, (16, 24, 32, 48), (5e-4, 1e-3, 3e-3, 1e-2), 5)
         return [config.but(head_dim=config.d_model // 12) for config in found]

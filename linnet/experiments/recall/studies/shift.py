@@ -28,12 +28,14 @@ from ..study import (
     missing,
     table,
 )
+from .ranking import EIGHT
 from .state_law import ZOOLOGY, ZOOLOGY_RATES
 
 PASSES = 0.95
 FAILS = 0.3  # 1 in K is .06 with 16 pairs
 ALONE = "nothing"
-SETTINGS: tuple[tuple[str, str, int, str], ...] = (
+Before = tuple[str, str, int, str]  # mixer, what is before it, layers of it, positions
+SETTINGS: tuple[Before, ...] = (
     ("softmax", "conv", 1, "none"),
     ("softmax", "shift", 1, "none"),
     ("softmax", ALONE, 1, "none"),
@@ -43,14 +45,17 @@ SETTINGS: tuple[tuple[str, str, int, str], ...] = (
     ("rebased", "conv", 1, "none"),
     ("rebased", "shift", 1, "none"),
     ("rebased", ALONE, 1, "none"),
-)  # mixer, what is before it, layers of it, positions
+)
 WITH, WITHOUT, PLACED = SETTINGS[0], SETTINGS[2], SETTINGS[3]
+FEW = (WITH, WITHOUT, PLACED, SETTINGS[6], SETTINGS[8])
 OURS = RecallConfig(key_dim=9)
 
 
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return made(OURS.but(steps=4, d_model=16, seq_len=32, pairs=8), (1e-2,), 1)
+    if budget == "brief":  # the runs after a convolution are those of the ranking
+        return made(EIGHT.but(key_dim=6), (1e-2,), 3, FEW)
     if budget == "paper":
         return made(ZOOLOGY.but(key_dim=16), ZOOLOGY_RATES, 5)
     if budget == "quick":
@@ -58,7 +63,9 @@ def configs(budget: str) -> list[RecallConfig]:
     return made(OURS.but(steps=2400), (1e-3, 3e-3, 1e-2, 3e-2), 5)
 
 
-def made(base: RecallConfig, rates: Sequence[float], seeds: int) -> list[RecallConfig]:
+def made(
+    base: RecallConfig, rates: Sequence[float], seeds: int, settings: Sequence[Before] = SETTINGS
+) -> list[RecallConfig]:
     return [
         base.but(
             mixer=mixer,
@@ -69,13 +76,13 @@ def made(base: RecallConfig, rates: Sequence[float], seeds: int) -> list[RecallC
             lr=rate,
             seed=seed,
         )
-        for mixer, first, depth, positions in SETTINGS
+        for mixer, first, depth, positions in settings
         for rate in rates
         for seed in range(seeds)
     ]
 
 
-def cell(config: RecallConfig) -> tuple[str, str, int, str]:
+def cell(config: RecallConfig) -> Before:
     return config.mixer, config.first or ALONE, config.depth, config.positions
 
 

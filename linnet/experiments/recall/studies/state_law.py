@@ -21,7 +21,7 @@ from ...results import Row
 from ..config import RecallConfig
 from ..sizes import CLOSE, sized
 from ..stats import Interval, interval, paired
-from ..study import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, missing, shown
+from ..study import BRIEF, CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Study, Table, Verdict, by_cell, missing, shown
 from ..sweep import OPTIONS
 
 ADDITIVE = ("based", "rebased", "elu")
@@ -42,6 +42,8 @@ ZOOLOGY_RATES = (1e-3, 3.16e-3, 1e-2, 3.16e-2)
 def configs(budget: str) -> list[RecallConfig]:
     if budget == "smoke":
         return made(OURS.but(steps=4, d_model=16, seq_len=32, pairs=8), (680, 1020), (1e-2,), 1)
+    if budget == "brief":
+        return made(BRIEF.but(d_model=16, steps=200), (680, 1320), (1e-2,), 3)
     if budget == "paper":
         states = tuple((1 + f + f * (f + 1) // 2) * 65 * 4 for f in (4, 6, 8, 12, 16))
         return made(ZOOLOGY, states, ZOOLOGY_RATES, 5)

@@ -1,0 +1,61 @@
+"""The paper's three kinds of attention under one roof: models that differ in it alone, and how their rows compare.
+
+    softmax   every pair of tokens         linear   phi(q).phi(k), phi = elu + 1       lsh   Reformer, 1 to 4 rounds
+
+Katharopoulos et al. 2020, arXiv:2006.16236, sections 4.1 to 4.3. Arms of one seed see the same batches, so a ratio is
+taken seed by seed and its interval is over seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...recall.stats import Interval, interval
+from ..claim import Number, Row
+
+ARMS = ("softmax", "linear", "lsh")
+FEWEST = 3  # seeds that a verdict may rest on
+IN_A_BUCKET = 8  # tokens that share one, about
+SPAN = 32  # tokens of its bucket that a query may look at
+
+
+def mixer_of(arm: str, length: int, rounds: int = 4) -> dict[str, Any]:
+    """Fields of ModelConfig; the buckets of LSH grow with the length, as they must be fixed before a stream begins."""
+    if arm != "lsh":
+        return {"mixer": {"linear": "elu"}.get(arm, arm)}
+    buckets = max(4, 2 * (length // (2 * IN_A_BUCKET)))
+    return {"mixer": "lsh", "mixer_options": {"lsh": {"rounds": rounds, "n_buckets": buckets, "span": SPAN}}}
+
+
+def of_arm(rows: Sequence[Row], arm: str, **fields: Any) -> list[Row]:
+    """Its rows that ended with a score."""
+    wanted = {"arm": arm, **fields}
+    return [
+        row
+        for row in rows
+        if all(row["config"].get(name) == value for name, value in wanted.items()) and row["metrics"].get("loss")
+    ]
+
+
+def common(values: Mapping[str, Mapping[int, float]]) -> int:
+    """How many seeds all arms have."""
+    return len(set.intersection(*(set(of) for of in values.values()))) if values else 0
+
+
+def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval:
+    """Of two arms over the seeds that both have."""
+    return interval([above[seed] / below[seed] for seed in sorted(set(above) & set(below))])
+
+
+def ratio_number(what: str, paper: str | None, above: Mapping[int, float], below: Mapping[int, float]) -> Number:
+    found = ratio(above, below)
+    return Number(what, paper, found.mean, found.low, found.high, f"{found.seeds} seeds")
+
+
+def mean_curve(rows: Sequence[Row], column: int = 1) -> list[list[float]]:
+    """[step, mean, low, high] over the seeds, at the steps that all of them have."""
+    curves = [{point[0]: point[column] for point in row["metrics"]["curve"]} for row in rows]
+    steps = sorted(set.intersection(*map(set, curves))) if curves else []
+    found = [(step, interval([curve[step] for curve in curves])) for step in steps]
+    return [[step, one.mean, one.low, one.high] for step, one in found]
