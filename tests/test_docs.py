@@ -24,7 +24,11 @@ from linnet.data import data_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [ROOT / "docs" / "guide", ROOT / "docs" / "science"]
-RUN = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted(page for folder in FOLDERS for page in folder.glob("*.md"))]
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *sorted(page for folder in FOLDERS for page in folder.glob("*.md")),
+]
 ALL = sorted({*RUN, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
 
 BLOCK = re.compile(r"(?P<skip><!-- not run: .+? -->\s*\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)

@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "pretrained": {"models", "data"},
     "fewshot": {"models", "generate", "data"},
     "experiments": {"tasks", "data", "feature_maps", "ops", "layers", "models", "train", "generate", "icl"}
-    | {"bench", "fewshot", "pretrained"},
+    | {"bench", "fewshot", "native", "pretrained"},
     "reports": {"experiments", "icl"},
     "bench": {"feature_maps", "native", "ops", "layers", "models", "train", "data", "generate", "tasks", "icl"},
     "cli": None,

@@ -1,4 +1,4 @@
-"""The committed run: the page, the figures and the numbers of README and docs are what its rows say, and nothing else."""
+"""The committed run: the page, the figures and the numbers of README and docs are what its rows say."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def found() -> dict[str, Any]:
 
 
 def test_it_is_a_whole_run_of_an_hour_without_an_error(found: dict[str, Any]) -> None:
-    assert found["budget"] == "hour" and found["minutes"] <= 90
+    assert found["budget"] == "hour"
+    assert found["minutes"] <= 90
     assert [claim["name"] for claim in found["claims"]] == list(claims())
-    assert found["counts"]["error"] == 0 and all(claim["missing"] == 0 for claim in found["claims"])
+    assert found["counts"]["error"] == 0
+    assert all(claim["missing"] == 0 for claim in found["claims"])
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.name)
@@ -52,11 +54,15 @@ def test_figures_are_drawn_from_the_rows(found: dict[str, Any]) -> None:
 def test_readme_shows_three_figures_of_the_run() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     figures = re.findall(r"\]\((docs/results/figures/[\w-]+\.svg)\)", text)
-    assert len(figures) == 3 and all((ROOT / figure).is_file() for figure in figures)
+    assert len(figures) == 3
+    assert all((ROOT / figure).is_file() for figure in figures)
 
 
 def test_a_number_that_differs_is_noticed(found: dict[str, Any]) -> None:
     """The comparison above is of every character: one other digit in one number is another scoreboard."""
     claim = next(one for one in found["claims"] if one["numbers"])
-    changed = [one | {"numbers": [claim["numbers"][0] | {"shown": "0.123456"}]} if one is claim else one for one in found["claims"]]
+    changed = [
+        one | {"numbers": [claim["numbers"][0] | {"shown": "0.123456"}]} if one is claim else one
+        for one in found["claims"]
+    ]
     assert scoreboard(found | {"claims": changed}) != scoreboard(found)

@@ -12,9 +12,8 @@ from ..errors import StateError
 from ..reports.chart import drawing
 from ..reports.picture import picture
 from ..reports.reproduce import csv as csv_of
-from ..reports.reproduce import html
+from ..reports.reproduce import html, scoreboard
 from ..reports.reproduce import markdown as markdown_of
-from ..reports.reproduce import scoreboard
 from . import reproduce_show
 from .bench import SEVERAL
 from .bench_show import deliver

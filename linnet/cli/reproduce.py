@@ -1,4 +1,4 @@
-"""`linnet reproduce`: the claims of three papers, checked on this machine; a scoreboard and one page that tells the story.
+"""`linnet reproduce`: the claims of three papers checked on this machine, a scoreboard, and one page about it.
 
 The claims and the work are in linnet/experiments/claims, the page in linnet/reports/reproduce.py; here are the options.
 """
@@ -112,7 +112,9 @@ def run_reproduce(
 
 def way_on(error: StateError) -> StateError:
     """A line that is not a row can be left out: the sentence says how."""
-    lines = " Or go on without it: --skip-damaged leaves such lines where they are." if "is not a row" in str(error) else ""
+    lines = (
+        " Or go on without it: --skip-damaged leaves such lines where they are." if "is not a row" in str(error) else ""
+    )
     return StateError(f"{error}.{lines}" if lines else str(error))
 
 

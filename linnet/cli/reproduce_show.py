@@ -27,8 +27,8 @@ def wide() -> Console:
 def show(document: dict[str, Any], console: Console) -> None:
     for paper in document["papers"]:
         table = Table(title=paper["title"], title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for name, look in (("", {}), ("question", {"overflow": "fold"}), ("verdict", {}), ("here", {}), ("paper", {})):
-            table.add_column(name, **look)
+        for name in ("", "question", "verdict", "here", "paper"):
+            table.add_column(name, overflow="fold")
         for claim in document["claims"]:
             if claim["paper"] == paper["key"]:
                 table.add_row(*line(claim))

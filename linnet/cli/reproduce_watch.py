@@ -1,4 +1,4 @@
-"""Progress of `linnet reproduce` on stderr: a bar with two estimates, of the claim at work and of all; verdicts as they fall.
+"""Progress of `linnet reproduce` on stderr: estimates for the claim at work and for all, and verdicts as they fall.
 
 Before the first row the estimate is the sum of the guesses of the work; then as long for what is left as for what is
 done, by those guesses.

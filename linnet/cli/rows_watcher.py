@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .train_show import duration
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 QUIET = 15.0  # seconds without a line, where there is no bar
 
@@ -36,7 +39,7 @@ class RowsWatcher:
         self.rows = self.all = 0
         self.task: Any = None
 
-    def __enter__(self) -> RowsWatcher:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

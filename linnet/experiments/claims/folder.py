@@ -1,7 +1,7 @@
 """The folder of a run: what it was begun with, its rows, its clock, and what failed.
 
     OUT/run.json        budget, version of linnet, data sets in use, claims asked for: a run goes on with the same
-    OUT/rows.jsonl      a row for every piece of work       OUT/clock.json      wall clock of all the times it was started
+    OUT/rows.jsonl      a row for every piece of work       OUT/clock.json     wall clock, all starts together
     OUT/failures.json   work that failed last time, and why; gone when it has its rows
 
 A folder that was begun with another budget or version, or that holds something else, is refused and left as it is.

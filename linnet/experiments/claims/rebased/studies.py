@@ -20,7 +20,7 @@ from ...recall.work import SLOW, cost
 from ..claim import UNTESTED, Claim, Finding, Row, Setting, Unit, untested
 from .study_charts import CHARTS, TABLES
 from .study_numbers import NUMBERS
-from .study_words import WORDS
+from .study_words import TRIED, WORDS
 
 BUDGETS = {"smoke": "smoke", "quick": "brief", "paper": "paper"}  # of a claim -> of a study
 HOUR = dict.fromkeys(STUDIES, "brief") | dict.fromkeys(("ranking", "drift", "rates", "iou", "forgetting"), "quick")
@@ -36,7 +36,7 @@ def claim_of(study: Study) -> Claim:
         paper="rebased",
         question=words.question,
         statement=words.statement,
-        rule=study.rule,
+        rule=study.rule + (f". Quick budget: {TRIED[study.name]}" if study.name in TRIED else ""),
         units=partial(units, study),
         read=partial(read, study),
     )

@@ -73,6 +73,12 @@ def test_runs_that_studies_share_are_made_once() -> None:
     assert quick["rates"] < quick["ablation"]
 
 
+def test_the_rule_is_that_of_the_study_and_says_what_was_tried() -> None:
+    assert all(claim(name).rule.startswith(STUDIES[name].rule) for name in NAMES)
+    assert "third that was tried" in claim("forgetting").rule
+    assert claim("drift").rule == STUDIES["drift"].rule
+
+
 def test_an_hour_has_more_steps_and_seeds_of_the_brief_runs() -> None:
     brief = STUDIES["shift"].configs("brief")
     found = enlarged(brief)
