@@ -34,7 +34,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "smoke": {"cross": [(8, 2)], "both": 2, "recall": 2, "copy": 0, "sources": [8, 64], "rounds": 3},
     "quick": {"cross": [(8, 150), (16, 150)], "both": 250, "recall": 200, "copy": 0, "sources": SOURCES, "rounds": 51},
     "hour": {
-        "cross": [(16, 500), (32, 500)], "both": 400, "recall": 800, "copy": 700, "sources": SOURCES, "rounds": 151,
+        "cross": [(16, 400), (32, 400)], "both": 400, "recall": 800, "copy": 500, "sources": SOURCES, "rounds": 151,
     },
     "paper": {
         "cross": [(n, 4000) for n in (16, 32, 64)], "both": 4000, "recall": 8000, "copy": 8000,

@@ -29,15 +29,15 @@ Plans = tuple[tuple[str, dict[str, Any], int, float], ...]
 QUICK: Plans = (
     ("recall", {"length": 24, "lr": 2e-2}, 250, 1.8),
     ("majority", {}, 120, 1.8),
-    ("text", {}, 200, 2.6),
+    ("text", {}, 120, 1.6),
 )
 HOUR: Plans = (
     ("recall", {"length": 24, "lr": 2e-2}, 400, 3.0),
-    ("recall", {"length": 48, "lr": 2e-2}, 800, 9.0),
+    ("recall", {"length": 48, "lr": 2e-2}, 600, 7.0),
     ("copy", {"length": 16, "d_model": 32, "lr": 1e-2}, 300, 3.0),
-    ("copy", {"length": 32, "d_model": 32, "lr": 1e-2}, 600, 7.5),
+    ("copy", {"length": 32, "d_model": 32, "lr": 1e-2}, 400, 5.0),
     ("majority", {}, 200, 3.0),
-    ("text", {}, 400, 5.0),
+    ("text", {}, 300, 3.8),
     ("digits", {}, 300, 3.3),
 )
 PAPER: Plans = (

@@ -50,8 +50,8 @@ def units(setting: Setting) -> list[Unit]:
     if budget != "quick":
         speed.append(timed("op", LENGTHS, 4096, rounds, 1, 0.7 * rounds))
     plans = {
-        "quick": [*(("text", n, 100) for n in (8, 32, 128)), ("recall", 8, 150), ("recall", 16, 200)],
-        "hour": [*(("text", n, 300) for n in LENGTHS[:5]), *(("recall", n, 200 + 12 * n) for n in LENGTHS[:4])],
+        "quick": [*(("text", n, 80) for n in (8, 128)), ("recall", 8, 150), ("recall", 16, 200)],
+        "hour": [*(("text", n, 250) for n in LENGTHS[:5]), *(("recall", n, 200 + 12 * n) for n in LENGTHS[:3])],
         "paper": [(task, n, 1500) for task in ("text", "recall") for n in LENGTHS[:5]],
     }[budget]
     trained = [

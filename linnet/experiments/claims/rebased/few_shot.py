@@ -57,8 +57,8 @@ LARGE = {"seq_len": 1024, "d_model": 768, "n_heads": 12, "key_dim": 16, "n_layer
 # budget -> questions of each set, seeds, sizes, seconds of a unit
 BUDGETS: dict[str, tuple[int, int, dict[str, Any], float]] = {
     "smoke": (2, 1, {"seq_len": 32, "d_model": 16, "key_dim": 4, "n_layers": 2, "steps": 2}, 0.3),
-    "quick": (20, 3, {"steps": 80}, 3.5),
-    "hour": (80, 3, {"steps": 350}, 18.0),
+    "quick": (16, 3, {"steps": 40}, 2.2),
+    "hour": (60, 3, {"steps": 250}, 13.0),
     "paper": (1000, 3, LARGE, 1e6),
 }
 

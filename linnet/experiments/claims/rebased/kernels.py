@@ -200,9 +200,9 @@ def read(rows: Sequence[Row]) -> Finding:
 
 
 HOLDS = (
-    "The kernels are what the papers write. A Based head spreads a weight of at least one half on every token it has "
-    "read, a ReBased head can take a weight away; whether that matters for recall is asked by the claims after this "
-    "one. A ReBased that squares every coordinate is another, weaker model."
+    "The kernels are what the papers write. Before normalisation a Based head gives one half or "
+    "more to every token it has read, a ReBased head can give nothing; whether that matters for recall is asked by the "
+    "claims after this one. A ReBased that squares every coordinate is another, weaker model."
 )
 BROKEN = "A kernel is not what its paper writes: read nothing else about it before this is explained."
 

@@ -54,7 +54,7 @@ def units(setting: Setting) -> list[Unit]:
     if setting.budget == "paper":
         sizes = [(arm, seed) for seed in range(5) for arm in ARMS]
         return [one(arm, 128, seed, PUBLISHED, {"steps": 10_000, **RADAM}, 20_000.0) for arm, seed in sizes]
-    length, steps, seeds = (20, 500, 3) if setting.budget == "quick" else (32, 800, 4)
+    length, steps, seeds = (20, 400, 3) if setting.budget == "quick" else (32, 800, 3)
     guess = steps * length * 8e-4
     found = [one(arm, length, seed, SMALL, {"steps": steps, **ADAMW}, guess) for seed in range(seeds) for arm in ARMS]
     if setting.budget == "hour":  # how much harder twice the length is

@@ -46,8 +46,10 @@ def recomputing(preset: str, mixer: str, budget: str) -> Unit:
     smoke = budget == "smoke"
     rounds, sizes = {"smoke": 1, "quick": 2}.get(budget, 3), size(preset, smoke)
     n = sizes["tokens"]
-    config = {"experiment": EXPERIMENT, **sizes, "mixer": mixer, "lengths": [n // 8, n // 2, n], "rounds": rounds}
-    layers, tokens = SIZES[preset]
+    longest = n // 2 if budget == "quick" and preset == "cifar10" else n  # the parabola goes on from there
+    lengths = [longest // 8, longest // 2, longest]
+    config = {"experiment": EXPERIMENT, **sizes, "mixer": mixer, "lengths": lengths, "rounds": rounds}
+    layers, tokens = SIZES[preset][0], longest
     guess = 0.1 if smoke else (rounds + 1) * layers * tokens**2 * 9e-9 * (2.5 if mixer == "lsh-4" else 1.0) + 0.5
     return unit(recompute, config, guess, alone=True)
 

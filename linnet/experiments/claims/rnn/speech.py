@@ -48,7 +48,7 @@ SETS: dict[str, dict[str, Any]] = {
     "generated": {"name": "generated", "n": 512, "noise": 0.5},
 }
 COSTS = {"softmax": 0.035, "linear": 0.025, "lsh": 0.055, "bilstm": 0.07}  # seconds of a step
-SIZES = {"smoke": (1, 2, 4, 1), "quick": (2, 240, 8, 3), "hour": (3, 800, 8, 3)}  # layers, steps, batch, seeds
+SIZES = {"smoke": (1, 2, 4, 1), "quick": (2, 180, 8, 3), "hour": (3, 600, 8, 3)}  # layers, steps, batch, seeds
 
 
 def units(setting: Setting) -> list[Unit]:

@@ -46,7 +46,7 @@ PAPER_AGAIN = {"mnist": "317 against uncached (GPU)", "cifar10": "4,462 against 
 def units(setting: Setting) -> list[Unit]:
     smoke = setting.budget == "smoke"
     batches = {"smoke": [1, 4], "quick": [1, 8, 64], "hour": [1, 8, 64, 256], "paper": [1, 8, 64, 256, 1024]}
-    rounds = {"smoke": 1, "quick": 5}.get(setting.budget, 9)
+    rounds = {"smoke": 1, "quick": 3}.get(setting.budget, 9)
     found = []
     for preset in PRESETS:
         for batch in batches[setting.budget]:
