@@ -94,11 +94,12 @@ def run_reproduce(
     from ..experiments.claims import check_budget, chosen
     from ..experiments.runner import check_workers
 
+    check_budget(budget)
     claims, count = chosen(what or ("all",)), check_workers(workers or os.cpu_count() or 1)
     if list:
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
-    folder = out or OUT / f"reproduce-{check_budget(budget)}"
+    folder = out or OUT / f"reproduce-{budget}"
     try:
         status = run(claims, budget, folder, count, shipped, skip_damaged)
         document = write_page(folder, skip_damaged)

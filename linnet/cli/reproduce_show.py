@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..reports.reproduce import headline
+from ..reports.scoreboard import Headline, headline
 
 if TYPE_CHECKING:
     from ..experiments.claims.claim import Claim, Setting
@@ -26,9 +26,10 @@ def wide() -> Console:
 
 def show(document: dict[str, Any], console: Console) -> None:
     for paper in document["papers"]:
-        table = Table(title=paper["title"], title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for name in ("", "question", "verdict", "here", "paper"):
-            table.add_column(name, overflow="fold")
+        console.print(paper["title"], style="bold", highlight=False)
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for width in (3, 12, None):
+            table.add_column(width=width, overflow="fold")
         for claim in document["claims"]:
             if claim["paper"] == paper["key"]:
                 table.add_row(*line(claim))
@@ -39,10 +40,17 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def line(claim: Mapping[str, Any]) -> tuple[str, ...]:
-    found = headline(claim)
+    """Number, verdict, and the question above what was measured."""
     colour = COLOURS[claim["outcome"]]
     verdict = f"[{colour}]{claim['outcome']}[/{colour}]"
-    return (claim["number"] or "-", escape(claim["question"]), verdict, escape(found.ours), escape(found.paper))
+    said = "; ".join(claim["errors"]) or measured(headline(claim)) or claim["sentence"]
+    return (claim["number"], verdict, f"{escape(claim['question'])}\n[dim]{escape(said)}[/dim]")
+
+
+def measured(found: Headline) -> str:
+    """The first number of a claim with its interval, and the paper's."""
+    ours = " ".join(filter(None, (found.ours, found.spread)))
+    return f"{found.what}: {ours}" + (f"; the paper: {found.paper}" if found.paper else "") if found.ours else ""
 
 
 def told(claim: Claim, known: Mapping[str, Row], setting: Setting) -> str:
@@ -50,9 +58,8 @@ def told(claim: Claim, known: Mapping[str, Row], setting: Setting) -> str:
     from ..experiments.claims.document import claim_document
 
     found = claim_document(claim, known, setting, [])
-    first = headline(found)
-    numbers = f" {first.what}: {first.ours}" + (f" (paper: {first.paper})" if first.paper else "") if first.ours else ""
-    return f"{claim.number} {claim.name}: {found['outcome']}.{numbers} {' '.join(found['errors'])}".strip()
+    said = "; ".join(found["errors"]) or measured(headline(found))
+    return f"{claim.number} {claim.name}: {found['outcome']}. {said}".strip()
 
 
 def about_time(document: Mapping[str, Any]) -> str:

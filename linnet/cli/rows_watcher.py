@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .train_show import duration
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 QUIET = 15.0  # seconds without a line, where there is no bar
+
+Watcher = TypeVar("Watcher", bound="RowsWatcher")
 
 
 class RowsWatcher:
@@ -39,7 +38,7 @@ class RowsWatcher:
         self.rows = self.all = 0
         self.task: Any = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Watcher) -> Watcher:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -97,7 +97,8 @@ def _line(line: Line) -> str:
     what = f'<span class="what">{prose(first.what)}</span>' if first.ours else ""
     question = f'<span class="asked">{prose(line.question)}</span>'
     asked = f'<span><span class="number">{escape(line.number)}</span> {question}{what}</span>'
-    here = f'<span class="here">{prose(first.ours)}</span>' if first.ours else ""
+    interval = f"<small>{prose(first.spread.partition(' of ')[0])}</small>" if first.spread else ""
+    here = f'<span class="here">{prose(first.ours)}{interval}</span>' if first.ours else ""
     paper = f'<span class="theirs">{prose(first.paper)}</span>' if first.paper else ""
     return f'<li><a href="#{anchor(line.name)}">{badge(line.outcome)}{asked}{here}{paper}</a></li>'
 

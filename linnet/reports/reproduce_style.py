@@ -26,6 +26,7 @@ a { color: inherit; } a:focus-visible, summary:focus-visible { outline: 2px soli
   gap: .1rem 1rem; align-items: baseline; padding: .4rem .3rem; text-decoration: none; line-height: 1.4; }
 .heads { color: var(--soft); font-size: .8rem; padding: .2rem .3rem; }
 .board a:hover { background: var(--card); } .board a:hover .asked { text-decoration: underline; }
+.here small { display: block; font-weight: 400; font-size: .75rem; color: var(--soft); }
 .board .badge { justify-self: start; } .here { font-weight: 700; grid-column: 3; } .theirs { grid-column: 4; }
 .here, .theirs { font-variant-numeric: tabular-nums; overflow-wrap: break-word; } .theirs { color: var(--soft); }
 .number { color: var(--soft); font-weight: 600; text-decoration: none; }

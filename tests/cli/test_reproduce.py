@@ -74,6 +74,26 @@ def test_report_makes_everything_again_from_the_rows(
     assert document["counts"]["error"] == 0
 
 
+def test_report_puts_the_scoreboard_into_a_page_and_draws_figures(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    page.write_text("# Mine\n\n<!-- scoreboard -->\nold\n<!-- end -->\n\nafter\n")
+    other.write_text("# No place\n")
+    done = linnet(capsys, "report", folder, "--into", page, "--figures", tmp_path / "figures")
+    assert done.status == 0
+    text = page.read_text()
+    assert text.startswith("# Mine\n\n<!-- scoreboard -->\n**")
+    assert text.endswith("<!-- end -->\n\nafter\n")
+    assert "old" not in text.split("<!-- end -->")[0].split("<!-- scoreboard -->")[1].split()
+    assert all(claims()[name].question in text for name in FAST)
+    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"kernels-1.svg", "gradients-1.svg"}
+    done = linnet(capsys, "report", folder, "--into", other)
+    assert done.status == 2
+    assert "has no <!-- scoreboard -->" in done.err
+    assert other.read_text() == "# No place\n"
+
+
 def test_going_on_makes_no_row_twice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (folder / "rows.jsonl").read_bytes()
     done = linnet(capsys, "reproduce", *FAST, "--budget", "smoke", "--shipped", "--out", folder, "--workers", "1")

@@ -102,7 +102,7 @@ def test_the_scoreboard_has_the_first_number_of_each_claim(page: str) -> None:
     lines = re.findall(r'<li><a href="#(.*?)">(.*?)</a>', page)
     assert [name for name, _ in lines] == [one["name"] for one in claims()]
     text = words(lines[0][1])
-    assert text == "✓ confirmed T1 Is copy so? bits | a pixel 0.650 bits 0.644, on a GPU"
+    assert text == "✓ confirmed T1 Is copy so? bits | a pixel 0.650 bits [0.610, 0.690] 0.644, on a GPU"
     assert "0.010" not in text
     assert words(lines[3][1]) == "– not testable T1 Is speech so?"
 

@@ -34,10 +34,9 @@ def chosen(names: Sequence[str]) -> list[Claim]:
     return [claim for claim in every.values() if claim.name in wanted]
 
 
-def check_budget(budget: str) -> str:
+def check_budget(budget: str) -> None:
     if budget not in BUDGETS:
         raise unknown("budget", budget, BUDGETS)
-    return budget
 
 
 __all__ = ["BUDGETS", "PAPERS", "Claim", "check_budget", "chosen", "claims"]

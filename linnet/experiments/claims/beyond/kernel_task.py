@@ -33,11 +33,10 @@ QUICK: Plans = (
 )
 HOUR: Plans = (
     ("recall", {"length": 24, "lr": 2e-2}, 400, 3.0),
-    ("recall", {"length": 48, "lr": 2e-2}, 600, 7.0),
-    ("copy", {"length": 16, "d_model": 32, "lr": 1e-2}, 300, 3.0),
+    ("recall", {"length": 48, "lr": 2e-2}, 400, 4.7),
     ("copy", {"length": 32, "d_model": 32, "lr": 1e-2}, 400, 5.0),
     ("majority", {}, 200, 3.0),
-    ("text", {}, 300, 3.8),
+    ("text", {}, 200, 2.6),
     ("digits", {}, 300, 3.3),
 )
 PAPER: Plans = (
