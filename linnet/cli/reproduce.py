@@ -22,9 +22,9 @@ OUT = Path("runs")
 PAGE = "report.html"
 FLAG = Parameter(negative="")
 LESSON = """\
-Each claim is one thing a paper says, the work that tests it here, and a rule,
-written down beforehand, that turns the rows into a verdict: confirmed, refuted,
-unclear, or not testable at this budget. Numbers come with intervals, and the
+Each claim is one thing a paper says, the work that tests it here, and a rule
+that turns the rows into a verdict: confirmed, refuted, unclear, or not testable
+at this budget. Numbers come with intervals, and the
 paper's stand beside ours.
 
     rnn       Transformers are RNNs: exactness, speed, memory, generation at the

@@ -75,7 +75,7 @@ def summary(document: Document) -> str:
     where = f"{machine['name']}, {machine['cores']} cores" if machine.get("name") else "no machine so far"
     return (
         f"{claims} claim{'' if claims == 1 else 's'} about linear transformers, each put to the test on one machine "
-        f"and judged by a rule that was written down before. Budget {document['budget']}, "
+        f"and judged by a rule that stands beside it. Budget {document['budget']}, "
         f"{document['minutes']:.1f} minutes on {where}."
     )
 

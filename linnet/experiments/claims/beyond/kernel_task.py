@@ -29,7 +29,6 @@ Plans = tuple[tuple[str, dict[str, Any], int, float], ...]
 QUICK: Plans = (
     ("recall", {"length": 24, "lr": 2e-2}, 250, 1.8),
     ("majority", {}, 120, 1.8),
-    ("text", {}, 120, 1.6),
 )
 HOUR: Plans = (
     ("recall", {"length": 24, "lr": 2e-2}, 400, 3.0),

@@ -107,8 +107,15 @@ def test_short_images_are_means_of_the_long_ones() -> None:
 
 
 def test_cifar10_is_taken_where_it_is() -> None:
-    settings = (Setting("quick"), Setting("quick", data=frozenset({"cifar10"})))
+    settings = (Setting("hour"), Setting("hour", data=frozenset({"cifar10"})))
     names = [{config["data"] for config in CLAIM.configs(setting)} for setting in settings]
     assert names == [{"drawn"}, {"cifar10"}]
-    tokens = {c["batch"] * c["length"] for c in CLAIM.configs(Setting("quick"))}
+    tokens = {c["batch"] * c["length"] for c in CLAIM.configs(Setting("hour"))}
     assert tokens == {2 * LONG}  # an update sees as many values at both lengths
+
+
+def test_a_quick_run_leaves_it_out_and_says_so() -> None:
+    assert CLAIM.units(Setting("quick")) == []
+    found = CLAIM.read([])
+    assert found.outcome == UNTESTED
+    assert "--budget hour" in found.sentence
