@@ -105,11 +105,16 @@ def test_smoke_units_run_on_the_shipped_text(tmp_path: Path) -> None:
 
 
 def test_text_of_a_data_folder_is_used_where_there_is_one() -> None:
-    texts = [CLAIM.configs(Setting("quick", data=frozenset(data)))[0]["text"] for data in ((), ("text",))]
+    texts = [CLAIM.configs(Setting("hour", data=frozenset(data)))[0]["text"] for data in ((), ("text",))]
     assert texts == ["shipped", "wikitext2"]
 
 
-@pytest.mark.parametrize("budget", ["quick", "hour", "paper"])
+def test_a_quick_run_leaves_it_out_and_says_so() -> None:
+    assert CLAIM.units(Setting("quick")) == []
+    assert "--budget hour" in CLAIM.read([]).sentence
+
+
+@pytest.mark.parametrize("budget", ["hour", "paper"])
 def test_configs_are_json_and_differ(budget: str) -> None:
     configs = CLAIM.configs(Setting(budget))
     assert json.loads(json.dumps(configs)) == configs
