@@ -24,15 +24,15 @@ FLAG = Parameter(negative="")
 LESSON = """\
 Each claim is one thing a paper says, the work that tests it here, and a rule
 that turns the rows into a verdict: confirmed, refuted, unclear, or not testable
-at this budget. Numbers come with intervals, and the
-paper's stand beside ours.
+at this budget. Numbers come with intervals, and the paper's stand beside ours.
 
     rnn       Transformers are RNNs: exactness, speed, memory, generation at the
               paper's full sizes, copying, digits, speech
     rebased   ReBased and Based: recall at equal bytes, length, ablation, IoU,
               text, few-shot
     icl       Versatile in-context learners: the table, theorems, adaptivity
-    open      what reviews ask: kernels by task, short sequences, cross-attention
+    open      what reviews ask: kernels by task, short sequences, other kinds of
+              attention, random features
 
 Budgets: quick (10 minutes on two cores for everything), hour (at most 90),
 paper (the published sizes, for a cluster: --workers ray), smoke (a minute, only
