@@ -122,14 +122,15 @@ def way_on(error: StateError) -> StateError:
 def run(claims: Any, budget: str, out: Path, count: int | str, shipped: bool, skip_damaged: bool) -> int:
     """Make the rows that are missing; the exit status: 1 if something failed, 130 after Ctrl-C."""
     from ..experiments.claims.folder import begin
-    from ..experiments.claims.run import Watch, reproduce
+    from ..experiments.claims.run import reproduce
+    from ..experiments.runner import Hooks
     from .reproduce_watch import ClaimsWatcher
 
     begun = begin(out, budget, claims, shipped=shipped)
     side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
     console = Console(stderr=True, highlight=False)
     with ClaimsWatcher(console, claims, begun.setting(out), side_by_side, reproduce_show.told) as watcher:
-        watch = Watch(watcher.begin, watcher.row, watcher.failure)
+        watch = Hooks(watcher.begin, watcher.row, watcher.failure)
         how: dict[str, Any] = {"workers": count, "watch": watch, "skip_damaged": skip_damaged}
         try:
             return 1 if reproduce(claims, begun, out, **how) else 0

@@ -32,7 +32,7 @@ class ClaimsWatcher(RowsWatcher):
         super().__init__(console, "reproduce", self._seconds, self._named)
         self.workers, self.told, self.setting = workers, told, setting
         self.claims = {claim.name: claim for claim in claims}
-        self.keys = {name: {key(c) for c in claim.configs(setting)} for name, claim in self.claims.items()}
+        self.keys = {name: set(claim.keys(setting)) for name, claim in self.claims.items()}
         self.costs: dict[str, float] = {}
         self.known: dict[str, Row] = {}
 

@@ -46,6 +46,18 @@ class Result(NamedTuple):
     error: str = ""
 
 
+class Hooks:
+    """What a watcher may hear, of the work to come, of rows and failures; each does nothing unless it is set."""
+
+    def __init__(
+        self,
+        start: Callable[..., None] = lambda *given: None,
+        row: Callable[[Row], None] = lambda row: None,
+        failure: Callable[[Failure], None] = lambda failure: None,
+    ) -> None:
+        self.start, self.row, self.failure = start, row, failure
+
+
 def run_all(
     units: Sequence[Any],
     function: Function,

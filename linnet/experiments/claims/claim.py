@@ -93,8 +93,12 @@ class Number(NamedTuple):
 
 
 def number(what: str, paper: str | None, values: Sequence[float], of: str = "seeds", unit: str = "") -> Number:
-    """Mean and bootstrap interval of what was measured several times; of one value there is no interval."""
-    found: Interval = interval(list(values))
+    """Mean and bootstrap interval of what was measured several times."""
+    return spread(what, paper, interval(list(values)), of, unit)
+
+
+def spread(what: str, paper: str | None, found: Interval, of: str = "seeds", unit: str = "") -> Number:
+    """A number with its interval; of one value there is none."""
     if found.seeds < 2:
         return Number(what, paper, found.mean, of=f"1 {of.rstrip('s')}", unit=unit)
     return Number(what, paper, found.mean, found.low, found.high, f"{found.seeds} {of}", unit)
@@ -171,11 +175,19 @@ class Claim:
         """Of every row that a budget has."""
         return [config for unit in self.units(setting) for config in unit.configs]
 
-    def rows(self, rows: Mapping[str, Row], setting: Setting) -> tuple[list[Row], int]:
-        """Its rows among those of a folder, which are known by key(config), and how many are missing."""
-        keys = [key(config) for config in self.configs(setting)]
-        found = [rows[one] for one in keys if one in rows]
-        return found, len(keys) - len(found)
+    def keys(self, setting: Setting) -> list[str]:
+        """What its rows are known by."""
+        return [key(config) for config in self.configs(setting)]
+
+
+def rounded(value: float, digits: int = 5) -> float:
+    """To so many significant figures: rows are kept."""
+    return float(f"{value:.{digits}g}")
+
+
+def mean(values: Mapping[int, float]) -> float:
+    """Over the seeds."""
+    return interval(list(values.values())).mean
 
 
 def untested(sentence: str, meaning: str = "") -> Finding:
@@ -214,7 +226,10 @@ __all__ = [
     "Unit",
     "by_seed",
     "figures",
+    "mean",
     "number",
+    "rounded",
+    "spread",
     "unit",
     "untested",
 ]

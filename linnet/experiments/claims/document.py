@@ -52,9 +52,10 @@ def counted(claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def claim_document(
     claim: Claim, known: Mapping[str, Row], setting: Setting, failures: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    rows, missing = claim.rows(known, setting)
-    keys = {key(config) for config in claim.configs(setting)}
-    errors = [f"{one['unit']}: {one['error']}" for one in failures if keys & set(one["keys"]) - set(known)]
+    keys = claim.keys(setting)
+    rows = [known[one] for one in keys if one in known]
+    missing = len(keys) - len(rows)
+    errors = [f"{one['unit']}: {one['error']}" for one in failures if set(keys) & set(one["keys"]) - set(known)]
     try:
         found = finding(claim, rows, missing, len(keys))
     except Exception as error:  # the other claims are still to be told

@@ -7,27 +7,15 @@ others go on. Ctrl-C or a kill at any moment; the same command goes on where it 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..clock import Clock
 from ..results import Row, Store, key
-from ..runner import Failure, check_workers, run_all
+from ..runner import Failure, Hooks, check_workers, run_all
 from .claim import Claim, Unit
 from .folder import CLOCK, ROWS, Run, write_failures
-
-
-class Watch:
-    """What a watcher may hear; each does nothing unless it is set."""
-
-    def __init__(
-        self,
-        start: Callable[[Sequence[Unit], Sequence[Row]], None] = lambda units, rows: None,
-        row: Callable[[Row], None] = lambda row: None,
-        failure: Callable[[Failure], None] = lambda failure: None,
-    ) -> None:
-        self.start, self.row, self.failure = start, row, failure
 
 
 def reproduce(
@@ -36,11 +24,11 @@ def reproduce(
     out: Path,
     *,
     workers: int | str = 1,
-    watch: Watch | None = None,
+    watch: Hooks | None = None,
     skip_damaged: bool = False,
 ) -> list[Failure]:
     """Every row of the claims that OUT does not have yet; returns the units that failed."""
-    workers, watch = check_workers(workers), watch or Watch()
+    workers, watch = check_workers(workers), watch or Hooks()
     failed: list[dict[str, Any]] = []
     with Store(out / ROWS, skip_damaged=skip_damaged) as store:
         setting = run.setting(out, done=store.has)

@@ -16,9 +16,9 @@ import torch
 
 from ...models import Model, ModelConfig, build
 from ...train import Event, Source, TrainConfig, TrainingDiverged, evaluate, fit
+from .claim import rounded
 
 POINTS = 20  # of a curve
-FIGURES = 5  # of a number that is kept in a row
 
 
 def plan(steps: int, *, points: int = POINTS, **how: Any) -> TrainConfig:
@@ -61,8 +61,3 @@ def train(
     scores = evaluate(model, held_out if test is None else test, batch_size=config.batch_size)
     spent = {"train_seconds": round(result.seconds, 3), "units": result.units}
     return {**ending, **{name: rounded(value) for name, value in scores.items()}, **spent}
-
-
-def rounded(value: float) -> float:
-    """To five significant figures: rows are kept."""
-    return float(f"{value:.{FIGURES}g}")

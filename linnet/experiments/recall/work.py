@@ -14,24 +14,13 @@ from typing import Any
 from ..clock import Clock
 from ..results import Row, Store, check_experiment
 from ..runner import Failure, Function, check_workers, run_all
+from ..runner import Hooks as Hooks
 from .config import EXPERIMENT, RecallConfig
 from .run import rows_of
 from .sweep import Plan
 
 ROWS, CLOCK = "rows.jsonl", "clock.json"
 SLOW = {"delta": 2.0, "gated_delta": 2.0, "gla": 3.0, "mamba": 6.0, "rwkv4": 4.0, "rwkv7": 4.0, "lsh": 4.0}
-
-
-class Hooks:
-    """What a watcher of a sweep may hear; each does nothing unless it is set."""
-
-    def __init__(
-        self,
-        start: Callable[[list[dict[str, Any]]], None] = lambda configs: None,
-        row: Callable[[Row], None] = lambda row: None,
-        failure: Callable[[Failure], None] = lambda failure: None,
-    ) -> None:
-        self.start, self.row, self.failure = start, row, failure
 
 
 def run_configs(

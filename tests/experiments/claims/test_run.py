@@ -19,8 +19,9 @@ from linnet.experiments.claims import folder
 from linnet.experiments.claims.claim import Number, Unit, figures
 from linnet.experiments.claims.document import document
 from linnet.experiments.claims.folder import begin, read_run
-from linnet.experiments.claims.run import Watch, reproduce
+from linnet.experiments.claims.run import reproduce
 from linnet.experiments.results import Store, read_rows
+from linnet.experiments.runner import Hooks
 from tests.experiments.claims.stand_in import CLAIMS, made
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,14 +57,14 @@ def test_every_claim_has_its_rows_and_shared_ones_are_made_once(tmp_path: Path, 
 
 def test_timings_run_first_and_alone(tmp_path: Path) -> None:
     order: list[str] = []
-    run(tmp_path / "out", watch=Watch(row=lambda row: order.append(row["config"]["experiment"])))
+    run(tmp_path / "out", watch=Hooks(row=lambda row: order.append(row["config"]["experiment"])))
     assert order == ["timed"] * 3 + ["plain"] * 3
 
 
 def test_a_second_start_makes_nothing_and_says_the_same(tmp_path: Path) -> None:
     first = run(tmp_path / "out")
     planned: list[Unit] = []
-    again = run(tmp_path / "out", watch=Watch(start=lambda units, rows: planned.extend(units)))
+    again = run(tmp_path / "out", watch=Hooks(start=lambda units, rows: planned.extend(units)))
     assert planned == []
     assert scoreboard(first) == scoreboard(again)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from linnet.experiments.claims.training import made, plan, rounded, train
+from linnet.experiments.claims.claim import rounded
+from linnet.experiments.claims.training import made, plan, train
 from linnet.models import Model, ModelConfig
 from linnet.tasks import CopyTask
 

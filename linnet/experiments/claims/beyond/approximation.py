@@ -37,10 +37,10 @@ from ..claim import (
     Unit,
     figures,
     number,
+    rounded,
     unit,
     untested,
 )
-from ..training import rounded
 
 NAME = "approximation"
 MAPS: dict[str, type[Favor] | type[RandomFourier]] = {"favor": Favor, "fourier": RandomFourier}

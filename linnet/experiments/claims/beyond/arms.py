@@ -25,8 +25,8 @@ from ....train.jobs import open_data
 from ...recall.config import RecallConfig
 from ...recall.run import Recaller
 from ...recall.score import Kept
-from ..claim import Config, Unit, unit
-from ..training import made, plan, rounded, train
+from ..claim import Config, Unit, rounded, unit
+from ..training import made, plan, train
 from .sequences import Flipped, Majority
 
 EXPERIMENT = "arm"

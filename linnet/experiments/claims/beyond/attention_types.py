@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...recall.stats import Interval, interval
-from ..claim import Chart, Claim, Finding, Row, Setting, Table, Unit, by_seed, number, unit, untested
+from ..claim import Chart, Claim, Finding, Row, Setting, Table, Unit, by_seed, mean, number, unit, untested
 from .arms import arm, arm_unit
 from .cross import MIXERS, NAMES, columns, decode_table, grows, run_cross, time_decoding
-from .parts import FEWEST, OPEN, above, below, differences, every, mean, middle, outcome, shown, spelled
+from .parts import FEWEST, OPEN, above, below, differences, every, middle, outcome, shown, spelled
 
 CROSS, DECODE = "cross", "cross decode"
 SLOWER = 1.1  # times a token after the shortest source that one after the longest may take

@@ -16,8 +16,8 @@ import torch
 from ....bench import timing
 from ....models import EncoderDecoder, ModelConfig, build
 from ...recall.stats import Interval
-from ..claim import Config, Row, Table
-from ..training import made, plan, rounded, train
+from ..claim import Config, Row, Table, rounded
+from ..training import made, plan, train
 from .arms import HELD_OUT
 from .parts import middle
 from .sequences import Reversal

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...recall.stats import interval
-from ..claim import Claim, Finding, Heat, Row, Setting, Table, Unit, by_seed, figures, untested
+from ..claim import Claim, Finding, Heat, Row, Setting, Table, Unit, by_seed, figures, mean, untested
 from .arms import LOWER, WORDS, arm, arm_unit
-from .parts import BROKEN, FEWEST, HOLDS, OPEN, above, below, differences, every, mean, outcome, shown, spelled
+from .parts import BROKEN, FEWEST, HOLDS, OPEN, above, below, differences, every, outcome, shown, spelled
 
 FEW = ("elu", "relu", "polynomial", "rebased", "softmax")
 MAPS = ("elu", "relu", "relu2", "exp", "polynomial", "based", "rebased", "dpfp", "favor", "softmax")

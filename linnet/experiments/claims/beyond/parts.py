@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from math import comb
 from statistics import median
 
-from ...recall.stats import Interval, interval
-from ..claim import CONFIRMED, REFUTED, UNCLEAR, Number
+from ...recall.stats import Interval
+from ...recall.study import FEWEST as FEWEST
+from ..claim import CONFIRMED, REFUTED, UNCLEAR, Number, spread
 
-FEWEST = 3
 HOLDS, BROKEN, OPEN = "holds", "does not hold", "is undecided"
 
 
@@ -61,10 +61,4 @@ def differences(a: Mapping[int, float], b: Mapping[int, float], scale: float = 1
 
 def shown(what: str, found: Interval, of: str = "seeds", unit: str = "") -> Number:
     """A line without a paper's number."""
-    if found.seeds < 2:
-        return Number(what, None, found.mean, of=f"1 {of.rstrip('s')}", unit=unit)
-    return Number(what, None, found.mean, found.low, found.high, f"{found.seeds} {of}", unit)
-
-
-def mean(values: Mapping[int, float]) -> float:
-    return interval(list(values.values())).mean
+    return spread(what, None, found, of, unit)

@@ -26,10 +26,24 @@ from ....bench.race import call_of
 from ....bench.sizes import BOTH
 from ....bench.train import subject
 from ...recall.stats import Interval, interval
-from ..claim import Chart, Claim, Config, Finding, Row, Setting, Table, Unit, by_seed, figures, unit, untested
-from ..training import rounded
+from ..claim import (
+    Chart,
+    Claim,
+    Config,
+    Finding,
+    Row,
+    Setting,
+    Table,
+    Unit,
+    by_seed,
+    figures,
+    mean,
+    rounded,
+    unit,
+    untested,
+)
 from .arms import LOWER, WORDS, arm, arm_unit
-from .parts import FEWEST, below, differences, every, mean, middle, outcome, shown, spelled
+from .parts import FEWEST, below, differences, every, middle, outcome, shown, spelled
 
 SPEED = "short speed"
 SHORT = 128  # tokens: the question ends here, and the longer ones show where the lines cross

@@ -26,7 +26,7 @@ from ....tasks import Noise
 from ...icl_table import MODELS, model_path, run_unit, saved_model
 from ...icl_units import Chain, Rules
 from ...results import Row, make_row
-from ..claim import Config, Finding, Setting, Unit, unit, untested
+from ..claim import Config, Finding, Setting, Unit, rounded, unit, untested
 
 PROFILE = "icl-profile"
 UNIFORM, TWO = "U5", "{1,3}"  # the noises that are looked at closely
@@ -186,4 +186,4 @@ def curve(scores: Sequence[Score]) -> dict[str, list[float]]:
 
 
 def _short(value: float) -> float:
-    return 0.0 if abs(value) < ROUNDED else float(f"{value:.5g}")
+    return 0.0 if abs(value) < ROUNDED else rounded(value)

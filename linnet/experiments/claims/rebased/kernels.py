@@ -20,7 +20,22 @@ from torch import Tensor
 
 from ....feature_maps import Elu, FeatureMap, ReBased, Taylor, TaylorFull
 from ....ops import linear_attention
-from ..claim import CONFIRMED, REFUTED, Chart, Claim, Config, Finding, Number, Row, Setting, Table, Unit, unit, untested
+from ..claim import (
+    CONFIRMED,
+    REFUTED,
+    Chart,
+    Claim,
+    Config,
+    Finding,
+    Number,
+    Row,
+    Setting,
+    Table,
+    Unit,
+    rounded,
+    unit,
+    untested,
+)
 
 WIDTH, TOKENS = 16, 192  # more tokens than features, so that a rank is that of the features
 SEEDS = {"smoke": 1, "quick": 3, "hour": 10, "paper": 10}
@@ -112,8 +127,8 @@ def curves() -> dict[str, Any]:
     return {
         "least": {name: float(values.min()) for name, values in found.items()},
         "where": {name: round(float(fine[values.argmin()]), 3) for name, values in found.items()},
-        "kappa": {name: [float(f"{x:.5g}") for x in kappa_of(one, few).tolist()] for name, one in maps.items()}
-        | {"exp": [float(f"{x:.5g}") for x in few.exp().tolist()]},
+        "kappa": {name: [rounded(x) for x in kappa_of(one, few).tolist()] for name, one in maps.items()}
+        | {"exp": [rounded(x) for x in few.exp().tolist()]},
     }
 
 

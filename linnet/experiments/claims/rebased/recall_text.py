@@ -26,7 +26,7 @@ from ...recall.language_verdict import LINEAR, RULE, SOFTMAX, Runs, by_mixer, ga
 from ...recall.stats import Interval, interval, paired
 from ...recall.study import CONFIRMED, REFUTED, UNTESTED
 from ...results import finite
-from ..claim import Chart, Claim, Config, Finding, Number, Row, Setting, Unit, number, untested
+from ..claim import Chart, Claim, Config, Finding, Number, Row, Setting, Unit, number, spread, untested
 
 MIXERS = (SOFTMAX, *LINEAR)
 TABLE = "bigram table"
@@ -131,7 +131,7 @@ def numbers_of(runs: Runs, ahead: Interval) -> list[Number]:
     what = "nats that ReBased loses on hits beyond Based (below 0: fewer)"
     found.append(Number(what, "-0.006 (perplexity 3.25 over 3.27)", *apart[:3], seeds))
     what = "nats that softmax is ahead of a bigram table on hits"
-    return [*found, Number(what, None, *ahead[:3], f"{ahead.seeds} seeds")]
+    return [*found, spread(what, None, ahead)]
 
 
 def meaning_of(outcome: str, runs: Runs) -> str:

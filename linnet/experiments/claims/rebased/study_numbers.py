@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import nan
 
-from ...recall.stats import Interval, interval, paired
+from ...recall.stats import interval, paired
 from ...recall.studies import ablation, drift, extrapolation, floor, forgetting, iou, length, ranking, rates, shift
 from ...recall.studies import state_law as law
 from ...recall.study import by_cell
-from ..claim import Number, Row
+from ..claim import Number, Row, spread
 
 NAMES = {
     "softmax": "softmax", "based": "Based", "rebased": "ReBased", "elu": "elu + 1", "identity": "q . k",
@@ -37,12 +37,8 @@ Numbers = list[Number]
 MOST = 6  # to a claim
 
 
-def given(what: str, paper: str | None, found: Interval) -> Number:
-    return Number(what, paper, found.mean, found.low, found.high, f"{found.seeds} seeds")
-
-
 def mean(what: str, seeds: Mapping[int, float], paper: str | None = None) -> Number:
-    return given(what, paper, interval(list(seeds.values())))
+    return spread(what, paper, interval(list(seeds.values())))
 
 
 def of_ranking(rows: Sequence[Row]) -> Numbers:
@@ -51,7 +47,7 @@ def of_ranking(rows: Sequence[Row]) -> Numbers:
     lead = paired(cells[width, "based"], cells[width, "elu"])
     same = "at the same bytes of state"
     return [
-        given(f"recall of Based less that of elu + 1 {same}", None, lead),
+        spread(f"recall of Based less that of elu + 1 {same}", None, lead),
         mean("recall of softmax, whose state grows", cells[width, "softmax"]),
         *(mean(f"recall of {NAMES[one]} {same}", cells[width, one]) for one in (*ranking.SECOND, *ranking.FIRST)),
     ]
@@ -66,7 +62,7 @@ def of_length(rows: Sequence[Row]) -> Numbers:
     for filler, width in sorted({(filler, width) for filler, width, _, _ in cells}):
         drops = [length.drop(cells[filler, width, short, k], cells[filler, width, long, k]) for k in length.KERNELS]
         what = f"recall lost by Based less that lost by ReBased, {short} to {long} tokens, {filler} filler, d {width}"
-        found.append(given(what, ".16 - .03 = .13, 256 to 2,048 tokens, d 32", paired(*drops)))
+        found.append(spread(what, ".16 - .03 = .13, 256 to 2,048 tokens, d 32", paired(*drops)))
     return found[:MOST]
 
 
@@ -74,7 +70,7 @@ def of_ablation(rows: Sequence[Row]) -> Numbers:
     cells = by_cell(rows, ablation.cell)
     names = [ablation.PLAIN, ablation.SHIFTED, "norm(x)^2", "based", ablation.FLOOR]
     return [
-        given(f"recall of ReBased less that of {NAMES.get(name, name)}", lead_of_table_1(name), gap)
+        spread(f"recall of ReBased less that of {NAMES.get(name, name)}", lead_of_table_1(name), gap)
         for name, gap in ((name, paired(cells[ablation.FULL,], cells[name,])) for name in names if (name,) in cells)
     ]
 
@@ -97,8 +93,8 @@ def of_floor(rows: Sequence[Row]) -> Numbers:
         first, last, where = (filler, width, short), (filler, width, long), f"{filler} filler, d {width}"
         grown, moved = paired(rest[last], rest[first]), paired(without[last], accuracy[last])
         found += [
-            given(f"weight of Based on other tokens, {long} tokens less {short}, {where}", None, grown),
-            given(f"recall of Based without its floor less with it, {long} tokens, {where}", None, moved),
+            spread(f"weight of Based on other tokens, {long} tokens less {short}, {where}", None, grown),
+            spread(f"recall of Based without its floor less with it, {long} tokens, {where}", None, moved),
         ]
     return found[:MOST]
 
@@ -125,8 +121,8 @@ def of_rates(rows: Sequence[Row]) -> Numbers:
     windows = {kernel: rates.width_of_window(found[width, kernel]) for kernel in rates.ORDER}
     full, based, plain = rates.ORDER
     return [
-        given("recall of ReBased less Based, mean over learning rates", None, paired(once[full], once[based])),
-        given("recall of Based less x^2, mean over learning rates", None, paired(once[based], once[plain])),
+        spread("recall of ReBased less Based, mean over learning rates", None, paired(once[full], once[based])),
+        spread("recall of Based less x^2, mean over learning rates", None, paired(once[based], once[plain])),
         *(
             Number(f"decades of learning rates with a recall of .95: {name}", None, nan if one is None else one)
             for name, one in zip(("ReBased", "Based", "x^2"), windows.values(), strict=True)
@@ -138,11 +134,11 @@ def of_state_law(rows: Sequence[Row]) -> Numbers:
     found = law.curves(rows)
     paper = ".79 - .67 = .12 at 9 k bytes, off a figure"
     leads = [
-        given(f"recall of the delta rule less that of {name}", paper if name.startswith("based") else None, gap)
+        spread(f"recall of the delta rule less that of {name}", paper if name.startswith("based") else None, gap)
         for name, gap in law.against_additive(found).items()
     ]
     rises = [
-        given(f"gain of {NAMES[mixer]} from its smallest to its largest state", None, law.law(found[mixer])[1])
+        spread(f"gain of {NAMES[mixer]} from its smallest to its largest state", None, law.law(found[mixer])[1])
         for mixer in ("delta", "based", "rebased", "elu")
     ]
     return [*leads[:2], *rises]
@@ -165,8 +161,8 @@ def of_iou(rows: Sequence[Row]) -> Numbers:
     seen = {kernel: iou.looks(found[kernel, iou.LEVEL], "iou") for kernel in iou.KERNELS}
     softmax, rebased, based = seen.values()
     return [
-        given("IoU of ReBased's attention less that of Based, at equal recall", ".016", paired(rebased, based)),
-        given("IoU of softmax less that of ReBased, at equal recall", ".826", paired(softmax, rebased)),
+        spread("IoU of ReBased's attention less that of Based, at equal recall", ".016", paired(rebased, based)),
+        spread("IoU of softmax less that of ReBased, at equal recall", ".826", paired(softmax, rebased)),
         *(mean(f"IoU of {NAMES[k]}'s attention", seeds, f"{SECTION_5[k][0]:g}") for k, seeds in seen.items()),
     ]
 
@@ -176,7 +172,7 @@ def of_forgetting(rows: Sequence[Row]) -> Numbers:
     lead = paired(updated["delta",], updated["based",])
     shown = [one for one in ("delta", "based", "rebased", "elu", "softmax") if updated.get((one,))]
     return [
-        given("recall of rewritten keys, the delta rule less Based", None, lead),
+        spread("recall of rewritten keys, the delta rule less Based", None, lead),
         *(mean(f"recall of rewritten keys, {NAMES[one]}", updated[one,]) for one in shown),
     ]
 

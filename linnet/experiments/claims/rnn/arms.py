@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...recall.stats import Interval, interval
-from ..claim import Number, Row
+from ...recall.study import FEWEST as FEWEST
+from ..claim import Number, Row, spread
 
 ARMS = ("softmax", "linear", "lsh")
-FEWEST = 3  # seeds that a verdict may rest on
 IN_A_BUCKET = 8  # tokens that share one, about
 SPAN = 32  # tokens of its bucket that a query may look at
 
@@ -49,8 +49,7 @@ def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval:
 
 
 def ratio_number(what: str, paper: str | None, above: Mapping[int, float], below: Mapping[int, float]) -> Number:
-    found = ratio(above, below)
-    return Number(what, paper, found.mean, found.low, found.high, f"{found.seeds} seeds")
+    return spread(what, paper, ratio(above, below))
 
 
 def mean_curve(rows: Sequence[Row], column: int = 1) -> list[list[float]]:

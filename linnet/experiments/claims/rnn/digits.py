@@ -32,10 +32,11 @@ from ..claim import (
     Unit,
     by_seed,
     number,
+    rounded,
     unit,
     untested,
 )
-from ..training import made, plan, rounded, train
+from ..training import made, plan, train
 from .arms import ARMS, FEWEST, common, mean_curve, mixer_of, of_arm, ratio, ratio_number
 
 PARITY = 1.05  # times the bits of softmax

@@ -34,10 +34,11 @@ from ..claim import (
     Unit,
     figures,
     number,
+    rounded,
     unit,
     untested,
 )
-from ..training import made, rounded
+from ..training import made
 from .arms import FEWEST, mixer_of
 from .grey_images import LONG, SHORT, images
 

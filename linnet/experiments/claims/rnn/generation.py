@@ -20,8 +20,7 @@ from ....bench import timing
 from ....bench.decode import SIZES
 from ....bench.decode_race import random_model
 from ....models import ImageModel
-from ..claim import Config, Row, Unit, unit
-from ..training import rounded
+from ..claim import Config, Row, Unit, rounded, unit
 
 EXPERIMENT = "generation by recomputing"
 PRESETS = tuple(SIZES)

@@ -36,6 +36,7 @@ from ..claim import (
     by_seed,
     figures,
     number,
+    rounded,
     unit,
     untested,
 )  # fmt: skip
@@ -81,7 +82,11 @@ def drift(config: Config) -> dict[str, Any]:
             errors[arm].append(float((found.double() - want).abs().max() / want.abs().max()))
     every = -(-len(errors[ONE]) // 50)
     worst = {arm: max(found) for arm, found in errors.items()}
-    return {"worst": worst, "every": every, "errors": {arm: rounded(errors[arm][::every]) for arm in errors}}
+    return {
+        "worst": worst,
+        "every": every,
+        "errors": {arm: [rounded(e, 3) for e in errors[arm][::every]] for arm in errors},
+    }
 
 
 def blocks(config: Config) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -104,10 +109,6 @@ def answer(phi_q: Tensor, sums: Tensor) -> Tensor:
     return read[:-1] / (read[-1] + 1e-6)
 
 
-def rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.3g}") for value in values]
-
-
 def float16(config: Config) -> dict[str, Any]:
     """Tokens until the median denominator and the median entry of z are infinite; what a float16 sum reaches."""
     draw = torch.Generator().manual_seed(config["seed"])
@@ -121,7 +122,7 @@ def float16(config: Config) -> dict[str, Any]:
         "denominator": overflow(early @ phi_q.astype(np.float64).T),
         "entry": overflow(z),
         "sum": float(np.median(kept.astype(np.float64))),
-        "exact": float(f"{np.median(z[-1]):.5g}"),
+        "exact": rounded(float(np.median(z[-1]))),
     }
 
 

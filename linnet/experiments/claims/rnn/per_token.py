@@ -38,6 +38,7 @@ from ..claim import (
     Unit,
     figures,
     number,
+    rounded,
     unit,
     untested,
 )  # fmt: skip
@@ -77,10 +78,10 @@ def race(config: Config) -> dict[str, Any]:
     backward: Calls = {name: backward_of(arms[name], given) for name in (CHUNKED, TOKEN)}
     times = {FORWARD: timing.interleave(forward, config["rounds"])}
     times[BACKWARD] = timing.interleave(backward, config["rounds"])
-    rounded = {
-        of: {arm: [float(f"{1000 * s:.5g}") for s in found] for arm, found in by.items()} for of, by in times.items()
+    milliseconds = {
+        of: {arm: [rounded(1000 * s) for s in found] for arm, found in by.items()} for of, by in times.items()
     }
-    return {"ms": rounded, "threads": torch.get_num_threads(), "flags": " ".join(per_token.its_flags())}
+    return {"ms": milliseconds, "threads": torch.get_num_threads(), "flags": " ".join(per_token.its_flags())}
 
 
 def competitors() -> dict[str, Competitor]:

@@ -39,6 +39,7 @@ from ..claim import (
     Unit,
     figures,
     number,
+    rounded,
     unit,
     untested,
 )  # fmt: skip
@@ -87,7 +88,7 @@ def race(config: Config) -> dict[str, Any]:
     for arm, lengths in config["arms"].items():
         for length in lengths:
             per_sample = 1000 / batch_of(length, config)
-            found[arm][str(length)]["ms"] = [float(f"{per_sample * s:.4g}") for s in seconds[f"{arm} {length}"]]
+            found[arm][str(length)]["ms"] = [rounded(per_sample * s, 4) for s in seconds[f"{arm} {length}"]]
     return {"arms": found, "threads": torch.get_num_threads()}
 
 

@@ -9,7 +9,7 @@ how far each has come. Time is measured apart and alone: training steps on as ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....train.jobs import open_data
@@ -22,14 +22,15 @@ from ..claim import (
     Claim,
     Config,
     Finding,
-    Number,
     Row,
     Setting,
     Table,
     Unit,
     by_seed,
     figures,
+    mean,
     number,
+    spread,
     unit,
     untested,
 )
@@ -117,7 +118,7 @@ def read(rows: Sequence[Row]) -> Finding:
         values = [100 * value for value in errors[arm].values()]
         numbers.append(number(f"phone error rate, {arm}, {name}", f"{PAPER[arm][0]} % (WSJ)", values, unit="%"))
     slower = f"time of a training step, softmax over linear, {FRAMES} frames"
-    numbers.append(Number(slower, "3.29 (2711 / 824 s)", speed.mean, speed.low, speed.high, f"{speed.seeds} rounds"))
+    numbers.append(spread(slower, "3.29 (2711 / 824 s)", speed, "rounds"))
     meaning = MEANINGS[outcome].format(faster=figures(speed.mean), frames=FRAMES)
     meaning += AHEAD if outcome == REFUTED and mean(errors["bilstm"]) < mean(errors["linear"]) else ""
     return Finding(outcome, sentence, numbers, meaning, [table(found, errors, rows)], charts(found, rows, name))
@@ -137,10 +138,6 @@ def verdict(errors: dict[str, dict[int, float]], speed: Interval) -> tuple[str, 
     if open_:
         return UNCLEAR, f"the intervals do not decide: {', '.join(open_)}"
     return CONFIRMED, f"the paper's order, and softmax takes {figures(speed.mean)} times as long at {FRAMES} frames"
-
-
-def mean(values: Mapping[int, float]) -> float:
-    return interval(list(values.values())).mean
 
 
 def table(found: dict[str, list[Row]], errors: dict[str, dict[int, float]], rows: Sequence[Row]) -> Table:

@@ -17,8 +17,8 @@ from ....models import ModelConfig, preset
 from ....native.memory import keep_freed
 from ....train import make_optimizer
 from ...recall.stats import Interval, interval
-from ..claim import Config, Row, Unit, unit
-from ..training import made, plan, rounded
+from ..claim import Config, Row, Unit, rounded, unit
+from ..training import made, plan
 from .arms import mixer_of
 
 ARMS = ("softmax", "linear", "lsh", "bilstm")

@@ -21,8 +21,7 @@ from ....bench.decode_race import TURN, softmax_model
 from ....bench.decode_torch import LinearStep, SoftmaxStep
 from ....generate import Engine
 from ....models import ImageModel
-from ..claim import Config
-from ..training import rounded
+from ..claim import Config, rounded
 from .generation import linear_model
 from .walk import CACHE, ENGINE, TORCH
 

@@ -22,8 +22,7 @@ from ....bench.decode_race import softmax_model
 from ....bench.decode_torch import LinearStep, SoftmaxStep
 from ....generate import Engine, sample_images
 from ....models import ImageModel
-from ..claim import Config
-from ..training import rounded
+from ..claim import Config, rounded
 from .generation import linear_model
 
 ENGINE, TORCH, CACHE = "linear, engine", "linear, torch", "softmax, cached"
