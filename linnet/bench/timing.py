@@ -78,14 +78,23 @@ def extra_memory(call: Callable[[], Any]) -> tuple[Any, int | None]:
     """
     memory.release()
     _trim()
+    before = peak_from_now()
+    result, after = call(), peak()
+    return result, None if before is None or after is None else max(0, after - before)
+
+
+def peak_from_now() -> int | None:
+    """Resident bytes of this process, from which its high-water mark is counted from now on; None where not told."""
     try:
         RESET.write_text("5")
     except OSError:
-        return call(), None
-    before = _field(STATUS, "VmRSS")
-    result = call()
-    peak = _field(STATUS, "VmHWM")
-    return result, None if before is None or peak is None else max(0, peak - before)
+        return None
+    return _field(STATUS, "VmRSS")
+
+
+def peak() -> int | None:
+    """The most resident bytes since `peak_from_now`, or since the process began."""
+    return _field(STATUS, "VmHWM")
 
 
 def _trim() -> None:

@@ -1,7 +1,8 @@
 """Finds and loads the compiled kernels with ctypes, and keeps the reason when it cannot.
 
 The library is a plain C ABI (csrc/linnet.h): every call takes one packed struct and returns a status. It is looked for
-next to this file, or where LINNET_LIBRARY says. Without it linnet runs on plain torch.
+next to this file, or where LINNET_LIBRARY says. Without it linnet runs on plain torch. It runs the widest instruction
+set of the processor, or the one that LINNET_ISA names (base, avx2, avx512): results then match a smaller machine's.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     except AttributeError as error:
         return None, f"{path.name} lacks a function of this package ({error}): run `pip install -e .` again"
     assert int(lib.linnet_icl_size()) == ICL.size
+    isa = os.environ.get("LINNET_ISA")
+    if isa and lib.linnet_use_isa(isa.encode()) != 0:
+        raise ValueError(f"LINNET_ISA={isa!r} cannot run here; available: {', '.join(_isas(lib))}; or leave it unset")
     return lib, None
 
 
@@ -65,6 +69,11 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.linnet_icl_lanes.restype = lib.linnet_icl_size.restype = ctypes.c_int64
     lib.linnet_run_icl.argtypes = [ctypes.c_char_p]
     lib.linnet_decode_step.argtypes = [ctypes.c_int64, ctypes.c_int64]
+
+
+def _isas(lib: ctypes.CDLL) -> list[str]:
+    """Names of the instruction sets that this build has and this processor runs, widest first."""
+    return [str(name) for name in lib.linnet_isas().decode().split(",")]
 
 
 def library() -> ctypes.CDLL | None:
@@ -101,6 +110,6 @@ def info() -> dict[str, Any]:
         import torch
 
         found |= {"abi_version": lib.linnet_abi_version(), "isa": lib.linnet_isa().decode()}
-        found |= {"isas": lib.linnet_isas().decode().split(","), "openmp": bool(lib.linnet_openmp())}
+        found |= {"isas": _isas(lib), "openmp": bool(lib.linnet_openmp())}
         found["threads"] = torch.get_num_threads() if found["openmp"] else 1
     return found

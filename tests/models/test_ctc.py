@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import defaultdict
 
 import pytest
@@ -145,12 +144,6 @@ def test_beam_beats_greedy_where_alignments_add_up() -> None:
     assert prefix_beam_decode(log_probs, torch.tensor([2])) == [[1]]
     with pytest.raises(ValueError, match="beam is 0 and top is None; accepted: integers >= 1"):
         prefix_beam_decode(log_probs, torch.tensor([2]), beam=0)
-
-
-def test_a_test_set_decodes_in_seconds() -> None:
-    start = time.perf_counter()
-    assert len(prefix_beam_decode(draw(130, 270, 40, spread=3.0).float(), torch.full((130,), 270))) == 130
-    assert time.perf_counter() - start < 30
 
 
 def test_edit_distance() -> None:

@@ -103,6 +103,20 @@ def test_the_instruction_sets_are_real_and_differ() -> None:
         library.use_isa("mmx")
 
 
+def test_the_environment_names_an_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = library.info()["isa"]
+    try:
+        for isa in ISAS:
+            monkeypatch.setenv("LINNET_ISA", isa)
+            library._load.__wrapped__()
+            assert library.info()["isa"] == isa
+        monkeypatch.setenv("LINNET_ISA", "mmx")
+        with pytest.raises(ValueError, match=r"LINNET_ISA='mmx' cannot run here; available: .*base; or leave it unset"):
+            library._load.__wrapped__()
+    finally:
+        library.use_isa(before)
+
+
 @pytest.mark.parametrize(("B", "H", "T"), [(1, 1, 3000), (1, 3, 1000), (2, 4, 700)])
 @pytest.mark.parametrize("core", [Core("elu"), Core("polynomial", (1.0, 0.25, 0.03125))], ids=str)
 def test_the_number_of_threads_changes_no_bit(B: int, H: int, T: int, core: Core) -> None:

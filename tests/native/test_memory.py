@@ -76,18 +76,21 @@ def test_kept_memory_is_not_faulted_in_again() -> None:
     code = """
 import resource, torch
 from linnet.native import memory
+PAIRS, FLOATS = 20, 10 << 20
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        pair = [torch.ones(10 << 20), torch.ones(10 << 20)]
+    for _ in range(PAIRS):
+        pair = [torch.ones(FLOATS), torch.ones(FLOATS)]
         del pair
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 before, kept = faults(), memory.keep_freed()
-torch.ones(20 << 20)
+torch.ones(2 * FLOATS)
 faults()
-print(before, faults() if kept else 0)
+pages = PAIRS * 2 * FLOATS * 4 // resource.getpagesize()
+print(pages, before, faults() if kept else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, after = map(int, done.stdout.split())
-    assert before > 100_000
+    pages, before, after = map(int, done.stdout.split())
+    if before < pages / 4:
+        pytest.skip("this system maps large pages, or keeps memory, without being told")
     assert after < before / 10

@@ -97,7 +97,8 @@ def test_only_the_state_is_used() -> None:
 
 
 MEMORY = """
-import resource, sys, torch, linnet
+import sys, torch, linnet
+from linnet.bench.timing import extra_memory
 torch.set_num_threads(1)
 T, phi, backend = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 def inputs(T):
@@ -106,10 +107,10 @@ def inputs(T):
 (q, k, v), g = inputs(300)  # whatever is loaded or cached at the first call
 torch.autograd.grad(linnet.linear_attention(q, k, v, feature_map=phi, backend=backend)[0], (q, k, v), g)
 (q, k, v), g = inputs(T)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-out, _ = linnet.linear_attention(q, k, v, feature_map=phi, backend=backend)
-torch.autograd.grad(out, (q, k, v), g)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+def forward_and_backward():
+    out, _ = linnet.linear_attention(q, k, v, feature_map=phi, backend=backend)
+    return out, torch.autograd.grad(out, (q, k, v), g)
+print(extra_memory(forward_and_backward)[1])
 """
 
 
@@ -120,5 +121,7 @@ def test_memory_is_linear_in_time(phi: str, backend: str) -> None:
     T, floats = 150_000, 4 * 16
     command = [sys.executable, "-c", MEMORY, str(T), phi, backend]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    taken = int(run.stdout) * 1024 / (4 * T)  # in float32 per token
+    if run.stdout.strip() == "None":
+        pytest.skip("the system does not tell the peak of a process")
+    taken = int(run.stdout) / (4 * T)  # in float32 per token
     assert taken < 1.3 * floats, f"{taken:.0f} floats per token; Taylor has 153 features, 153 x 16 state entries"
