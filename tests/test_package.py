@@ -83,9 +83,10 @@ TOP_LEVEL = {
     "__init__": {"errors", *FOLDERS, "ops"},
     "__main__": {"cli"},
     "atomic": set(),
+    "checksum": set(),
     "errors": set(),
 }
-SHARED = {"atomic", "errors"}  # of the standard library only, for every folder
+SHARED = {"atomic", "checksum", "errors"}  # of the standard library only, for every folder
 TORCH_ONLY = {"feature_maps", "native"}  # beside the standard library
 # Packages with a home: the only folders that may import them. Others than torch, numpy, safetensors have one.
 HOMES = {

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..errors import BackendError, StateError, unknown
 from ..models import ModelState, StreamModel
-from ..models.state import check_layers
+from ..models.state_checks import check_parts
 from ..ops.softmax import without_padding
 
 BACKENDS = ("auto", "native", "torch")
@@ -144,7 +144,9 @@ class Engine(ABC):
         return known
 
     def _check_state(self, state: ModelState) -> None:
-        check_layers("the state", state.layers, self.model)
+        if not isinstance(state, ModelState):
+            raise StateError(f"the state is a {type(state).__name__}; accepted: a ModelState, as engine.state returns")
+        check_parts("the state", state.layers, state.position, self.model)
 
 
 class TorchEngine(Engine):

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from ..errors import StateError
+from ..layers.positions import beyond_learned
 from ..models import Forecaster, ModelState, StreamModel
 from ..models.inputs import checked_numbers
 from ..models.language import check_tokens
 from ..native.decode import Decode, scratch, step
-from ..ops.state import KVState, WindowState, real_tokens
+from ..ops.checks import too_long
 from .engine import Engine
 from .program import Program
 from .slots import Slots
@@ -51,7 +52,7 @@ class NativeEngine(Engine):
         self.width = _width(model)
         inputs: Any = model if hasattr(model, "embed") else model.inputs
         self._tokens = 0 if inputs.embed is None else inputs.embed.num_embeddings
-        self._ends = model.config.positions == "learned"
+        self._learned = model.config.max_length if model.config.positions == "learned" else None
         self._versions = self._seen_weights()
         self._slots = Slots(self.program, model)
         self._rows: dict[int, int] = {}  # row -> slot
@@ -76,8 +77,13 @@ class NativeEngine(Engine):
         self._rows.update(zip(rows, taken, strict=True))
         if moved:
             self._call = None
-        if state is not None:
+        if state is None:
+            return
+        try:
             self._restore(rows, state)
+        except BaseException:  # no memory, an interrupt: as if they had never come
+            self._remove(rows)
+            raise
 
     def _remove(self, rows: list[int]) -> None:
         for row in rows:
@@ -100,21 +106,9 @@ class NativeEngine(Engine):
         if self._seen_weights() != self._versions:
             raise StateError("the model's weights have changed since this engine was opened; open a new one for them")
 
-    def _check_state(self, state: ModelState) -> None:
-        """Also: caches hold as many tokens as the position says, or places would be mixed up."""
-        super()._check_state(state)
-        for i, part in enumerate(state.layers):
-            if isinstance(part, (KVState, WindowState)):
-                for seen, count in zip(state.position.tolist(), real_tokens(part).sum(1).tolist(), strict=True):
-                    most = seen if isinstance(part, KVState) else min(seen, part.k.shape[1])
-                    if count != most:
-                        raise StateError(f"layer {i} remembers {count} tokens of a stream of {seen}; accepted: {most}")
-
     def _step(self, x: Tensor, rows: list[int]) -> Tensor:
         call = self._ready(rows)
         x = self._checked(x)
-        if self._ends:
-            self._check_length(call.slots)
         if self.program.caches:
             self._make_room(call)
         out = torch.empty(len(rows), self.width)
@@ -123,7 +117,10 @@ class NativeEngine(Engine):
             call.fields.tokens = x.data_ptr()
         else:
             call.fields.values = x.data_ptr()
-        step(call.fields, self.program.packet)
+        try:
+            step(call.fields, self.program.packet)
+        except IndexError:
+            raise self._at_the_end(call.slots) from None
         return self.model.forecast(out, x) if isinstance(self.model, Forecaster) else out
 
     def _ready(self, rows: list[int]) -> _Call:
@@ -137,7 +134,7 @@ class NativeEngine(Engine):
         memories = self._slots
         kept = (memory, memories.states, memories.positions, memories.addresses, memories.capacity, slots)
         pointers = (x.data_ptr() for x in kept)
-        fields = Decode(0, *pointers, 0, 0, memories.states.shape[1], len(rows), threads, 0)
+        fields = Decode(0, *pointers, 0, 0, memories.states.shape[1], len(rows), threads, 0, len(memories.states))
         self._call = _Call(rows, fields, slots, memory)
         return self._call
 
@@ -154,13 +151,9 @@ class NativeEngine(Engine):
         check_tokens(x, self._tokens)
         return x.to("cpu", torch.int64).contiguous()
 
-    def _check_length(self, slots: Tensor) -> None:
-        last, most = int(self._slots.positions[slots].max()), self.model.config.max_length
-        if last >= most:
-            raise ValueError(
-                f"position {last} is beyond the {most} learned positions; use a model with max_length > {last}, "
-                "or positions 'sinusoidal', 'rotary' or 'none', which have no end"
-            )
+    def _at_the_end(self, slots: Tensor) -> ValueError:
+        last = int(self._slots.positions[slots].max())
+        return too_long(last) if self._learned is None else beyond_learned(last, self._learned)
 
     def _make_room(self, call: _Call) -> None:
         """Caches with a place for one more token each, and scratch for the longest."""

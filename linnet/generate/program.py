@@ -23,6 +23,7 @@ from ..models import Classifier, Forecaster, ImageModel, LanguageModel, StreamMo
 from ..native.decode import DIGITS, LAYER, MIXERS, MLPS, MODEL, NO_MATRIX, POSITIONS, Packet, check_sizes, pointer
 from ..native.library import library, reason
 from ..native.matmul import KINDS, PANEL, Packed, pack
+from ..ops.checks import LONGEST
 from .maps import packed_map
 
 EPS = 1e-6  # of linear_attention
@@ -70,6 +71,8 @@ class Program:
             POSITIONS[c.positions],
             half,
             self.caches,
+            0 if embed is None else len(embed),
+            LONGEST if learned is None else len(learned),
         )
         head = self._matrix(*_head(model))
         data = MODEL.pack(*pointers, *sizes, c.norm_eps, gain, *entry, *head)

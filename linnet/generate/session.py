@@ -167,6 +167,11 @@ class Session:
         States are not kept in the file: it can go back as far as it goes on.
         """
         state, tokens, answer = load_saved(path, model=model, tokenizer=tokenizer)
+        if answer is not None and answer.shape[1] != model.config.vocab_size:
+            got, want = list(answer.shape), [1, model.config.vocab_size]
+            raise StateError(
+                f"{path}: answer is {got}; accepted: {want}, a logit for each token; save the session again"
+            )
         session = cls(model, tokenizer=tokenizer, state=state, **how)
         if tokens is not None:
             session._tokens, session._before = tokens[0], 0

@@ -47,10 +47,7 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:  # [...] -> [...,E]
         last, most = _last(positions), self.weight.shape[0]
         if last >= most:
-            raise ValueError(
-                f"position {last} is beyond the {most} learned positions; use a model with max_length > {last}, "
-                "or positions 'sinusoidal', 'rotary' or 'none', which have no end"
-            )
+            raise beyond_learned(last, most)
         return nn.functional.embedding(positions, self.weight).to(dtype)
 
 
@@ -69,6 +66,14 @@ class SinusoidalPositions(nn.Module):
         turn = angles(positions, self.d_model, self.base)
         both = torch.stack((turn.sin(), turn.cos()), dim=-1).flatten(-2)  # sin, cos, sin, cos ...
         return both[..., : self.d_model].to(dtype) * self.gain.to(dtype)
+
+
+def beyond_learned(last: int, most: int) -> ValueError:
+    """What is said of a position for which there is no row."""
+    return ValueError(
+        f"position {last} is beyond the {most} learned positions; use a model with max_length > {last}, "
+        "or positions 'sinusoidal', 'rotary' or 'none', which have no end"
+    )
 
 
 def _last(positions: Tensor) -> int:

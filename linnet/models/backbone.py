@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..layers import Block, CrossAttention, LearnedPositions, SinusoidalPositions, build_mixer, build_mlp, build_norm
 from ..layers.positions import Rotation, rotation
+from ..ops.checks import check_positions
 from ..ops.state import AnyState
 from .config import ModelConfig
 from .state import ModelState
@@ -85,6 +86,8 @@ class Backbone(nn.Module):
         """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each."""
         start = self._start(x, state, cu_seqlens)
         where, end = count(start, x.shape[1], mask, cu_seqlens)
+        if state is not None:
+            check_positions(start, end)
         end = end if cu_seqlens is not None else end.expand(x.shape[0])
         x = self.dropout(self._placed(x, where))
         how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": self._turns(where, x)}
@@ -105,6 +108,8 @@ class Backbone(nn.Module):
     ) -> tuple[Tensor, ModelState]:
         """x [B,E]: the next token of every row."""
         position = x.new_zeros(x.shape[0], dtype=torch.long) if state is None else state.position
+        if state is not None:
+            check_positions(position, position + 1)
         x = self.dropout(self._placed(x, position))
         turns = self._turns(position, x)
         kept = []

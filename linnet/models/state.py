@@ -20,18 +20,10 @@ from ..errors import StateError
 from ..ops.state import AnyState, PathLike, Rows, join_states
 from ..ops.state_file import StateFile, StateHeader, compare, load_file, save_states
 from .config import ModelConfig
+from .state_checks import check_extras, check_layers, check_parts, same
 
 if TYPE_CHECKING:
     from .base import Model
-
-AXES = {  # what the axes of a state's tensors are made of, after the batch
-    "s": ("number of heads", "number of features", "head_dim"),
-    "z": ("number of heads", "number of features"),
-    "k": ("window", "number of heads", "key_dim"),
-    "v": ("window", "number of heads", "head_dim"),
-    "mask": ("window",),
-    "x": ("kernel_size", "width"),
-}
 
 
 class Named(Protocol):
@@ -93,14 +85,13 @@ class ModelState(NamedTuple):
 
         `tokens`: those each row has seen. `answer` [B,P]: what the model said after the last of them.
         """
-        _check_rows("the state", self)
-        if model is not None:
-            check_layers("the state", self.layers, model)
+        check_parts("the state", self.layers, self.position, model)
         extras = {"position": self.position}
         if tokens is not None:
             extras["history"] = _history(tokens, self.position)
         if answer is not None:
-            extras["answer"] = _one_a_row("answer", answer, self.position)
+            extras["answer"] = answer
+        check_extras("the state", self.position, extras.get("history"), answer, model)
         save_states(
             path,
             self.layers,
@@ -146,25 +137,13 @@ def load_saved(
     if tokenizer is not None:
         compare(path, "tokenizer", file.header.tokenizer, _name(tokenizer))
     state = ModelState(tuple(file.states), _position(path, file, device))
-    _check_rows(str(path), state)
+    check_parts(str(path), state.layers, state.position)
+    if file.header.tokens not in (0, most := max(state.position.tolist(), default=0)):  # 0: it does not say
+        raise StateError(f"{path}: tokens is {file.header.tokens}, but a row has seen {most}; save the state again")
     history, answer = file.extras.get("history"), file.extras.get("answer")
+    check_extras(str(path), state.position, history, answer, model)
     tokens = None if history is None else [[t for t in row if t >= 0] for row in history.tolist()]
     return Saved(state, tokens, answer)
-
-
-def check_layers(where: str, layers: Sequence[AnyState], model: Model) -> None:
-    """StateError unless these are states of this model's layers: kinds and shapes; rows and dtypes are free."""
-    wanted = model.backbone.empty_state(1).layers
-    _same(where, "n_layers", len(layers), len(wanted))
-    for i, (given, fresh) in enumerate(zip(layers, wanted, strict=True)):
-        _same(where, f"what the mixer of layer {i} keeps", type(given).__name__, type(fresh).__name__)
-        free = 2 if type(fresh).__name__ == "KVState" else 1  # rows, and the length of a cache
-        for name, x in fresh._asdict().items():
-            has = getattr(given, name)
-            for axis in range(free, 0 if x is None else x.ndim):
-                more = AXES[name][axis - 1] in ("window", "kernel_size")  # the newest token is not in the state
-                sizes = (int(y.shape[axis]) + more for y in (has, x))
-                _same(where, f"{AXES[name][axis - 1]} of layer {i}", *sizes)
 
 
 def _check_model(path: PathLike, file: StateFile, model: Model) -> None:
@@ -172,19 +151,12 @@ def _check_model(path: PathLike, file: StateFile, model: Model) -> None:
     if header.config is not None:
         was = ModelConfig().to_dict() | dict(header.config)  # a field the file is too old to know had its default
         for name, value in model.config.to_dict().items():
-            _same(str(path), name, was[name], value)
+            same(str(path), name, was[name], value)
     check_layers(str(path), file.states, model)
     if not header.model:
         raise StateError(f"{path} names no model; save it with model=..., or load it with model=None if you know it")
     field = "model" if header.config is None else "fingerprint of the weights"
-    _same(str(path), field, header.model, model.fingerprint())
-
-
-def _same(where: str, field: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise StateError(
-            f"{where}: {field} is {found!r}, but {wanted!r} in this model; use the model the state was made by"
-        )
+    same(str(path), field, header.model, model.fingerprint())
 
 
 def _position(path: PathLike, file: StateFile, device: torch.device | str) -> Tensor:
@@ -196,15 +168,6 @@ def _position(path: PathLike, file: StateFile, device: torch.device | str) -> Te
     return torch.full((file.states[0][0].shape[0],), file.header.tokens, device=device)
 
 
-def _check_rows(where: str, state: ModelState) -> None:
-    p = state.position
-    if p.dtype != torch.int64 or p.ndim != 1 or bool((p < 0).any()):
-        raise StateError(f"{where}: position is {p.dtype} {list(p.shape)}; accepted: int64 [B], 0 or more for each row")
-    for i, layer in enumerate(state.layers):
-        if layer[0].shape[0] != len(p):
-            raise StateError(f"{where}: layer {i} has {layer[0].shape[0]} rows, position {len(p)}; accepted: as many")
-
-
 def _history(tokens: Sequence[Sequence[int]], position: Tensor) -> Tensor:  # [B,T]
     seen, lengths = position.tolist(), [len(row) for row in tokens]
     if lengths != seen:
@@ -213,12 +176,6 @@ def _history(tokens: Sequence[Sequence[int]], position: Tensor) -> Tensor:  # [B
     for row, own in zip(history, tokens, strict=True):
         row[: len(own)] = torch.as_tensor(own, dtype=torch.int64)
     return history
-
-
-def _one_a_row(name: str, x: Tensor, position: Tensor) -> Tensor:
-    if x.ndim == 0 or len(x) != len(position):
-        raise StateError(f"{name} has shape {list(x.shape)}; accepted: one for each of {len(position)} rows")
-    return x
 
 
 def _name(tokenizer: Tokenizer) -> str:

@@ -20,7 +20,7 @@ from .matmul import MATRIX
 
 MAP = struct.Struct("14q6d")
 LAYER = struct.Struct("20q2d" + "14q6d" * 2 + "7q" * 4)
-MODEL = struct.Struct("13q2d" + "7q" * 2)
+MODEL = struct.Struct("15q2d" + "7q" * 2)
 
 
 class Decode(ctypes.Structure):
@@ -30,7 +30,7 @@ class Decode(ctypes.Structure):
         (name, ctypes.c_int64)
         for name in (
             "out", "scratch", "states", "positions", "cache", "capacity", "slots", "tokens", "values",
-            "stride", "B", "threads", "longest",
+            "stride", "B", "threads", "longest", "count",
         )
     ]  # fmt: skip
 
@@ -42,6 +42,7 @@ MLPS = {"none": -1, "identity": -2, "relu": 0, "gelu": 1, "swiglu": 2}
 POSITIONS = {"none": 0, "learned": 1, "sinusoidal": 2, "rotary": 3}
 DIGITS = 5  # of a position in base 256: the tables of waves
 NO_MATRIX = (0,) * 7
+BAD_POSITION = 4  # a status
 
 
 class Packet:
@@ -75,9 +76,11 @@ def scratch(model: Packet, rows: int, threads: int, longest: int) -> Tensor:
 
 
 def step(call: Decode, model: Packet) -> None:
-    """One step; the caller vouches for every pointer in it."""
+    """One step; the caller vouches for every pointer in it. IndexError: a row is past its last position; none moved."""
     lib = library()
     assert lib is not None
     status = lib.linnet_decode_step(ctypes.addressof(call), model.address)
+    if status == BAD_POSITION:
+        raise IndexError(STATUS[status])
     if status:
         raise RuntimeError(f"linnet_decode_step refused the call: {STATUS.get(status, status)}")

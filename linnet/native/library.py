@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ABI = 5
+ABI = 6
 CALL = struct.Struct("19q8q16q5q5d")  # linnet_call: pointers, sizes, strides, switches, coefficients
 ICL = struct.Struct("15q17q9d")  # linnet_icl: pointers, sizes and switches, coefficients
 ROWS = struct.Struct("10q9qd")  # linnet_rows: pointers, sizes and switches, eps
@@ -22,6 +22,7 @@ STATUS = {
     1: "an argument out of range",
     2: "no memory for its scratch space",
     3: "cu_seqlens that do not rise from 0 to T",
+    4: "a position out of range",
 }
 
 

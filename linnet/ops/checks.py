@@ -2,7 +2,8 @@
 
 Each check raises ValueError with one sentence: the value received, what is accepted, the way out.
 B batch, T time, H heads, D query/key width, V value width:  q, k [B,T,H,D]   v [B,T,H,V]   mask [B,T].
-Only shapes, dtypes and devices are read (cu_seqlens excepted), so a check costs nothing beside the op.
+Only shapes, dtypes and devices are read (cu_seqlens and positions excepted), so a check costs nothing compared with
+the op.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..errors import StateError
 
 WIDE = (torch.float32, torch.float64)  # a sum over a million tokens needs at least these
 NARROW = (torch.float16, torch.bfloat16)  # enough to keep inputs, keys and values as they came
+LONGEST = 2**40  # tokens of one stream, at most: positions have 5 digits in base 256, and stay far from an overflow
 FIELDS = {  # what the numbers of a state look like, by its fields: axes of each, how many they share, in words, dtypes
     "sz": ([4, 3], 3, "s [B,H,F,V] and z [B,H,F]", WIDE),
     "kv": ([4, 4], 3, "k [B,T,H,D] and v [B,T,H,V]", NARROW + WIDE),
@@ -117,6 +119,25 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not isfinite(scale):
         raise ValueError(f"scale is {scale!r}; accepted: a finite number, or None for 1/sqrt({head_dim})")
     return float(scale)
+
+
+def check_positions(start: Tensor, end: Tensor | None = None) -> None:
+    """StateError unless rows that have seen `start` [B] tokens, and `end` [B] after this call, stay in bounds."""
+    if torch.compiler.is_compiling() or start.is_meta or start.numel() == 0:
+        return
+    low, high = (int(x) for x in torch.aminmax(start))
+    if low < 0 or high > LONGEST:
+        worst = low if low < 0 else high
+        raise StateError(f"position {worst} is out of range; accepted: 0 to {LONGEST} tokens that a row has seen")
+    if end is not None and int(end.max()) > LONGEST:
+        raise too_long(high)
+
+
+def too_long(seen: int) -> StateError:
+    """What is said where a stream ends."""
+    return StateError(
+        f"a stream has seen {seen} tokens and cannot read on; accepted: {LONGEST} tokens in all; begin a new stream"
+    )
 
 
 def check_chunk_size(chunk_size: int) -> None:

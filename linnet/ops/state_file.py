@@ -10,7 +10,6 @@ not fit, or is damaged, is refused with the field that differs.
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +20,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from .. import checksum
 from ..atomic import atomic
 from ..errors import StateError
-from .checks import check_form
+from .checks import LONGEST, check_form
 from .state import AnyState, ConvState, KVState, MatrixState, PathLike, S, State, WindowState
 
 FORMAT = "linnet-state"
@@ -83,8 +83,8 @@ def save_states(
 
     `config`: the model's, of plain values. `extras`: tensors beside the layers, by names without a dot.
     """
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise StateError(f"tokens is {tokens!r}; accepted: how many tokens the states have seen, 0 or more")
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= LONGEST:
+        raise StateError(f"tokens is {tokens!r}; accepted: how many tokens the states have seen, 0 to {LONGEST}")
     layers, more = [_describe(state) for state in states], dict(extras or {})
     tensors = {f"{i}.{name}": x for i, state in enumerate(states) for name, x in state._asdict().items()}
     tensors = {name: _plain(x) for name, x in (tensors | more).items() if x is not None}
@@ -99,7 +99,7 @@ def save_states(
     if meta["format_version"] == VERSION:
         meta["config"] = json.dumps(config)
         meta["extras"] = json.dumps({name: _extra(name, x)._asdict() for name, x in more.items()})
-    _write(Path(path), to_safetensors(tensors, meta | {"crc32": _crc32(meta, tensors)}))
+    _write(Path(path), to_safetensors(tensors, meta | {"crc32": crc32_of(meta, tensors)}))
 
 
 def load_states(
@@ -129,7 +129,7 @@ def load_file(path: PathLike, *, device: torch.device | str = "cpu") -> StateFil
         meta, header = _header(path, file)
         names = [f"{i}.{name}" for i, layer in enumerate(header.layers) for name in layer.shapes]
         tensors = {name: file.get_tensor(name).clone() for name in (*names, *header.extras)}  # the file may go away
-    if meta.get("crc32") != _crc32(meta, tensors):
+    if meta.get("crc32") != crc32_of(meta, tensors):
         raise StateError(f"{path} is damaged: crc32 {meta.get('crc32')!r} is not that of its content; save it again")
     states: list[AnyState] = []
     for i, layer in enumerate(header.layers):
@@ -203,8 +203,10 @@ def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
             name: ExtraHeader(str(x["dtype"]), tuple(x["shape"]))
             for name, x in json.loads(meta.get("extras", "{}")).items()
         }
-        config = None if meta.get("config") in (None, "null") else dict(json.loads(meta["config"]))
-        header = StateHeader(layers, int(meta["tokens"]), meta["model"], meta["tokenizer"], config, extras)
+        config = json.loads(meta.get("config", "null"))
+        if not isinstance(config, (dict, type(None))):
+            raise TypeError(f"config is a {type(config).__name__}")
+        header = StateHeader(layers, _tokens(meta["tokens"]), meta["model"], meta["tokenizer"], config, extras)
         wanted = {f"{i}.{name}": size for i, x in enumerate(layers) for name, size in x.shapes.items()}
         wanted |= {name: x.shape for name, x in extras.items()}
         unknown = {x.kind for x in layers if x.kind not in KINDS}
@@ -217,6 +219,14 @@ def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
     for name, x in slices.items():
         compare(path, f"dtype of {name}", DTYPES.get(x.get_dtype()), _dtype(header, name))
     return meta, header
+
+
+def _tokens(text: str) -> int:
+    """A count as it is written: digits alone, in bounds."""
+    count = int(text)
+    if text != str(count) or not 0 <= count <= LONGEST:
+        raise ValueError(f"tokens is {text[:40]!r}; accepted: 0 to {LONGEST}")
+    return count
 
 
 def _dtype(header: StateHeader, name: str) -> str:
@@ -249,12 +259,11 @@ def _timeless(layer: LayerHeader) -> LayerHeader:
     return layer._replace(shapes={name: (*x[:1], -1, *x[2:]) for name, x in layer.shapes.items() if name != "mask"})
 
 
-def _crc32(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+def crc32_of(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """Over "key=value\n" of the other metadata, then the bytes of every tensor, both in the order of their names."""
-    crc = zlib.crc32("".join(f"{key}={meta[key]}\n" for key in sorted(meta) if key != "crc32").encode())
-    for name in sorted(tensors):
-        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
-    return f"{crc:08x}"
+    text = "".join(f"{key}={meta[key]}\n" for key in sorted(meta) if key != "crc32")
+    rows = (tensors[name].reshape(-1).view(torch.uint8).numpy().data for name in sorted(tensors))
+    return checksum.of_bytes(rows, checksum.of_bytes([text.encode()]))
 
 
 def _write(path: Path, data: bytes) -> None:

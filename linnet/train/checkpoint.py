@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .. import checksum
 from ..models.base import CONFIG, READABLE, WEIGHTS
 
 FORMAT, VERSION = "linnet-checkpoint", 1
@@ -67,7 +67,7 @@ def save(
         (temporary / OPTIMIZER).chmod(READABLE)
         files = {path.name: _facts(path) for path in sorted(temporary.iterdir())}
         content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
-        text = json.dumps(content | {"crc32": _own_crc32(content)}, indent=1)
+        text = json.dumps(content | {"crc32": checksum.of_json(content)}, indent=1)
         (temporary / TRAINER).write_text(text, encoding="utf-8")
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
@@ -119,7 +119,7 @@ def verify(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is missing or not whole ({error!r})") from error
     if found != (FORMAT, VERSION):
         raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
-    if crc32 != _own_crc32(trainer):
+    if crc32 != checksum.of_json(trainer):
         raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
     for name in {WEIGHTS, CONFIG, OPTIMIZER} | set(files):
         _compare(folder / name, files.get(name))
@@ -209,11 +209,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    crc = 0
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            crc = zlib.crc32(piece, crc)
-    return {"bytes": path.stat().st_size, "crc32": f"{crc:08x}"}
+    return {"bytes": path.stat().st_size, "crc32": checksum.of_file(path)}
 
 
 def _compare(path: Path, wanted: dict[str, Any] | None) -> None:
@@ -225,10 +221,6 @@ def _compare(path: Path, wanted: dict[str, Any] | None) -> None:
     crc32 = _facts(path)["crc32"]
     if crc32 != wanted["crc32"]:
         raise CheckpointError(f"{path} is damaged: its crc32 is {crc32} where {TRAINER} says {wanted['crc32']}")
-
-
-def _own_crc32(content: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def point(out: Path, name: str) -> None:

@@ -268,7 +268,7 @@ def test_a_cache_that_disagrees_with_its_position_is_refused() -> None:
     with torch.no_grad():
         _, state = model(tokens_of(1, 5))
     engine = open_engine(model, backend="native")
-    with pytest.raises(StateError, match="layer 0 remembers 5 tokens of a stream of 9"):
+    with pytest.raises(StateError, match="layer 0 remembers 5 tokens of row 0, a stream of 9"):
         engine.join(state._replace(position=torch.tensor([9])))
     assert engine.rows == []
 

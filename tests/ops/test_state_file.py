@@ -255,7 +255,7 @@ def test_tensors_of_the_wrong_rank_or_name_are_refused(kind: str, names: list[st
     tensors = {f"0.{name}": torch.tensor(1.0) for name in names}
     entry = {"kind": kind, "dtype": "float32", "shapes": {name: [] for name in names}}
     meta = META | {"layers": json.dumps([entry])}
-    save_file(tensors, path, meta | {"crc32": state_file._crc32(meta, tensors)})
+    save_file(tensors, path, meta | {"crc32": state_file.crc32_of(meta, tensors)})
     with pytest.raises(StateError):
         load_states(path)
     with pytest.raises(StateError):

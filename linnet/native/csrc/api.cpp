@@ -164,11 +164,27 @@ EXPORT int64_t linnet_decode_scratch(const linnet_model *m, int64_t B, int64_t t
   return table()->decode_scratch(m, B, threads, longest);
 }
 
+// Every row's slot, position, token and cache are inside the memory they index: known before anything is written.
+static int check_decode(const linnet_decode *c, const linnet_model *m) {
+  if (m->limit > LINNET_LONGEST) return LINNET_BAD_ARGUMENT;
+  for (int64_t r = 0; r < c->B; ++r) {
+    const int64_t slot = c->slots[r];
+    if (slot < 0 || slot >= c->count) return LINNET_BAD_ARGUMENT;
+    const int64_t t = c->positions[slot];
+    if (t < 0 || t >= m->limit) return LINNET_BAD_POSITION;
+    if (m->embed && (c->tokens[r] < 0 || c->tokens[r] >= m->tokens)) return LINNET_BAD_ARGUMENT;
+    if (m->caches && (!c->cache[slot] || t >= c->capacity[slot] || c->capacity[slot] % 16 || t >= c->longest))
+      return LINNET_BAD_ARGUMENT;
+  }
+  return LINNET_OK;
+}
+
 EXPORT int linnet_decode_step(const linnet_decode *c, const linnet_model *m) {
   if (c->B < 1 || c->threads < 1 || (uintptr_t)c->scratch % 64) return LINNET_BAD_ARGUMENT;
   if (m->embed ? !c->tokens : !c->values) return LINNET_BAD_ARGUMENT;
   if (m->caches && (!c->cache || !c->capacity)) return LINNET_BAD_ARGUMENT;
-  return table()->decode(c, m);
+  const int status = check_decode(c, m);
+  return status ? status : table()->decode(c, m);
 }
 
 // Sequences side by side in the blocks of linnet_icl.data, of 4-byte or 8-byte numbers.

@@ -8,7 +8,7 @@
 
 #include "model.h"
 
-#define LINNET_ABI 5
+#define LINNET_ABI 6
 
 typedef struct {
   // forward: outputs, then inputs
@@ -79,7 +79,7 @@ typedef struct {
 enum { LINNET_GRADIENT = 0, LINNET_ANSWERS = 1, LINNET_JACOBIAN = 2, LINNET_TRAIN = 3 };
 enum { LINNET_QUERY = 0, LINNET_WEIGHTS = 1, LINNET_RIDGE = 2, LINNET_POSTERIOR = 3 };
 
-enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3 };
+enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3, LINNET_BAD_POSITION = 4 };
 
 // The functions on rows, in the order of linnet_table.rows.
 enum {

@@ -53,6 +53,8 @@ typedef struct {
   linnet_matrix in, out, up, down;  // in: q, k, v, or gate, or u1, u2; up of swiglu: 32 gates and 32 values in turn
 } linnet_layer;
 
+#define LINNET_LONGEST ((int64_t)1 << 40)  // LONGEST of linnet/ops/checks.py: five digits of a position in base 256
+
 enum { LINNET_NO_POSITIONS, LINNET_LEARNED, LINNET_SINUSOIDAL, LINNET_ROTARY };
 
 typedef struct {
@@ -63,6 +65,8 @@ typedef struct {
   const double *waves;            // [5,256,half,2]: cos and sin of v 256^d w_i, for digit d = v of a position
   int64_t n_layers, width, pre, rms, positions, half;
   int64_t caches;  // layers with a cache
+  int64_t tokens;  // rows of `embed`
+  int64_t limit;   // a row that has seen so many inputs cannot step: rows of `table`, LINNET_LONGEST without one
   double norm_eps, gain;
   linnet_matrix input, head;
 } linnet_model;
@@ -79,4 +83,5 @@ typedef struct {
   const float *values;       // [B, input.in]
   int64_t stride, B, threads;
   int64_t longest;           // softmax: tokens in the longest cache of these rows, this one included
+  int64_t count;             // slots there are
 } linnet_decode;
