@@ -1,8 +1,8 @@
 """Finds and loads the compiled kernels with ctypes, and keeps the reason when it cannot.
 
 The library is a plain C ABI (csrc/linnet.h): every call takes one packed struct and returns a status. It is looked for
-next to this file, or where LINNET_LIBRARY says. Without it linnet runs on plain torch. It runs the widest instruction
-set of the processor, or the one that LINNET_ISA names (base, avx2, avx512): results then match a smaller machine's.
+next to this file, or where LINNET_LIBRARY says; without it, or with LINNET_NO_NATIVE set, linnet runs on plain torch.
+It runs the widest instruction set of the processor, or the one that LINNET_ISA names: base, avx2 or avx512.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def default_path() -> Path:
 @lru_cache(maxsize=1)
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
     path = default_path()
+    if os.environ.get("LINNET_NO_NATIVE"):
+        return None, "LINNET_NO_NATIVE is set: unset it to use the native kernels"
     if not path.is_file():
         return None, f"no compiled library at {path.name}: install a C++ compiler and run `pip install -e .` again"
     try:

@@ -272,7 +272,7 @@ def test_a_real_process_interrupted_and_resumed(tmp_path: Path, book: Path, caps
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "go on with: linnet train resume run" in err
     done = int(Path("run/latest").read_text().strip()[-8:])
@@ -289,7 +289,7 @@ def test_two_processes_share_one_refusal_and_one_run(tmp_path: Path, book: Path)
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         command = last_of_each(["train", "text", str(book), *SMALL_TEXT, *options])
         return subprocess.run(
-            [*launch, *command], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+            [*launch, *command], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
         )
 
     done = run("--seq-len", "100000")

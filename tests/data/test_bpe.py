@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.data.assets import shipped_text
@@ -20,7 +20,6 @@ with gzip.open(shipped_text(), "rt", encoding="ascii") as opened:
 TOKENIZER = BPETokenizer.train([STORY], 400)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.atomic import atomic
@@ -37,7 +37,6 @@ def test_every_packing_reads_the_same(tmp_path: Path, packed: str) -> None:
     assert len(pieces) > 5
 
 
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from(" \nab—鯨🐋"), min_size=1, max_size=60))
 def test_pieces_end_before_single_spaces_or_hold_none(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("pieces") / "t"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from linnet.data import data_folder, load_tokenizer
@@ -49,7 +49,6 @@ def scanned(pieces: list[str], scores: list[float], text: str) -> list[int]:
         ids[best[1] : best[1] + 2] = [best[2]]
 
 
-@settings(deadline=None)
 @given(LETTERS)
 def test_the_joins_are_those_of_a_plain_scan(text: str) -> None:
     for tokenizer in (made(), words_only()):
@@ -57,7 +56,6 @@ def test_the_joins_are_those_of_a_plain_scan(text: str) -> None:
     assert (made()._by_word, words_only()._by_word) == (False, True)
 
 
-@settings(deadline=None)
 @given(TEXT)
 @example("  a b  ")
 @example(" ")

@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.data.order import rows, share
@@ -45,13 +45,11 @@ def epoch_rows(seed: int, epoch: int, length: int) -> list[int]:
     return rows(seed, epoch, length, length)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(0, 10**9), st.integers(1, 3000))
 def test_an_epoch_visits_every_row_once(seed: int, epoch: int, length: int) -> None:
     assert sorted(epoch_rows(seed, epoch, length)) == list(range(length))
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 40), st.integers(1, 12))
 def test_batches_are_consecutive_pieces_of_the_epochs(seed: int, length: int, batch_size: int, steps: int) -> None:
     """Whatever the batch size, also when it straddles epochs or is larger than one."""
@@ -60,7 +58,6 @@ def test_batches_are_consecutive_pieces_of_the_epochs(seed: int, length: int, ba
     assert got == whole[: len(got)]
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(0, 2**62), st.integers(1, 9), st.integers(1, 2**40))
 def test_rows_are_those_of_the_definition(seed: int, step: int, batch_size: int, length: int) -> None:
     wanted = [one_row(seed, step * batch_size + i, length) for i in range(batch_size)]
@@ -103,7 +100,6 @@ def test_seeds_and_epochs_differ() -> None:
     assert len(set(orders)) == 400
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=12), st.integers(1, 5))
 def test_shares_are_contiguous_and_make_up_the_batch(part: list[int], world: int) -> None:
     batch = [r for r in part for _ in range(world)]

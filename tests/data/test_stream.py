@@ -40,7 +40,7 @@ def test_values_and_targets_step_by_step() -> None:
     assert (source.unit, source.length) == ("values", 140 - 5 - 3 + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(40, 120), st.integers(1, 8), st.integers(1, 4))
 def test_parts_do_not_touch_and_held_out_steps_count_once(n: int, context: int, horizon: int) -> None:
     series = np.arange(n, dtype=np.float32)[:, None]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.data.bpe import BPETokenizer
@@ -69,7 +69,6 @@ def test_the_end_is_held_out_and_every_token_of_it_counted_once(tmp_path: Path) 
     assert last["tokens"][0].tolist() == ids[995:999] + [0] * 12
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(9, 60), min_size=1, max_size=4),
     seq_len=st.integers(1, 8),

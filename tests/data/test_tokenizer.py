@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.data.tokenizer import ByteTokenizer, check_tokens, load_tokenizer
@@ -17,7 +17,6 @@ from linnet.data.tokenizer import ByteTokenizer, check_tokens, load_tokenizer
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@settings(deadline=None)
 @given(TEXT)
 def test_any_text_comes_back(text: str) -> None:
     tokenizer = ByteTokenizer()
@@ -26,7 +25,6 @@ def test_any_text_comes_back(text: str) -> None:
     assert bytes(ids) == text.encode()
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_decode(data: bytes) -> None:
     assert ByteTokenizer().decode(list(data)) == data.decode("utf-8", errors="replace")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -96,7 +96,7 @@ def test_states_follow_their_beams(mixer: str) -> None:
 def test_more_beams_are_never_worse_here_and_go_on_from_a_state() -> None:
     model = small(30)
     scores = [beam_search(model, [1, 2, 3, 4], beams=n, max_tokens=8)[0].score or 0.0 for n in (1, 4, 16)]
-    assert scores == sorted(scores)
+    assert all(more >= less - CLOSE for less, more in pairwise(scores)), scores
     with torch.no_grad():
         _, state = model.read(torch.tensor([[1, 2, 3]]))
     (done,) = beam_search(model, [4], beams=4, max_tokens=8, states=state)

@@ -94,7 +94,7 @@ def test_greedy_collapses_the_best_alignment() -> None:
     assert greedy_decode(log_probs, torch.tensor([7, 4, 6])) == [[7, 7, 3], [5], []]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([0.3, 1.0, 3.0]))
 def test_a_large_beam_finds_the_most_probable_labels(T: int, V: int, seed: int, spread: float) -> None:
     log_probs = draw(T, V, seed=seed, spread=spread)

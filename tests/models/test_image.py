@@ -88,7 +88,7 @@ def test_samples_follow_the_tempered_distribution(head: str, temperature: float)
 def test_an_image_is_learned_by_heart(head: str) -> None:
     torch.manual_seed(0)
     model = build(ModelConfig(task="image", d_model=32, n_layers=2, n_heads=4, vocab_size=L, head=head, n_mixtures=4))
-    assert learned(model, {"tokens": pixels(1)}, steps=150, lr=3e-3) < 0.1
+    assert learned(model, {"tokens": pixels(1)}, steps=200) < 0.3 * log(L)  # of log(L) nats, those of a guess
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -94,7 +94,7 @@ def test_utterances_are_learned_by_heart(mixer: str) -> None:
     torch.manual_seed(0)
     shape = {"d_model": 32, "n_layers": 2, "n_heads": 4, "input_dim": F, "vocab_size": V, "causal": False}
     model, given = build(ModelConfig(task="speech", mixer=mixer, positions="sinusoidal", **shape)), batch(torch.float32)
-    assert learned(model, given, steps=300) < 0.1
+    assert learned(model, given, steps=150) < 0.1
     edits, symbols = model.eval().metrics(given)["per"]
     assert (edits.item(), symbols.item()) == (0, 6)
 

@@ -260,7 +260,7 @@ def test_a_file_cut_anywhere_is_refused(whole: bytes, tmp_path: Path) -> None:
             ModelState.load(path, model=model(), tokenizer="t")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bit=st.integers(min_value=0), header=st.booleans())
 def test_a_flipped_bit_anywhere_is_refused(bit: int, header: bool, whole: bytes, tmp_path: Path) -> None:
     end = 8 + int.from_bytes(whole[:8], "little") if header else len(whole)

@@ -179,7 +179,7 @@ def test_what_stands_in_the_padding_is_never_read(form: str, value: float) -> No
         assert torch.equal(got, grad)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_split_and_any_mask_hand_the_state_on(data: st.DataObject) -> None:
     length, gate = data.draw(st.integers(1, 12)), data.draw(st.booleans())

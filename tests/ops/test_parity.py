@@ -292,7 +292,7 @@ def test_every_layout(where: tuple[str, str, torch.dtype], name: str) -> None:
             compare(case, seed=seed, chunk_size=4)
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+@settings(max_examples=1000, derandomize=True, database=None)
 @given(data=st.data())
 def test_any_split_and_padding(data: st.DataObject) -> None:
     """The state handed on at any cuts, with any padding, in chunks of any size, is the whole sequence at once."""

@@ -119,7 +119,7 @@ def test_what_stands_in_the_padding_is_never_read(value: float) -> None:
     assert (gradients(want, [x])[0][~mask] == 0).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_split_and_any_mask_hand_the_state_on(data: st.DataObject) -> None:
     length, taps = data.draw(st.integers(0, 12)), data.draw(st.integers(1, 5))
@@ -134,7 +134,7 @@ def test_any_split_and_any_mask_hand_the_state_on(data: st.DataObject) -> None:
     check([torch.cat(ys, dim=1), now], list(reference(x, weight, bias, state, mask)), inputs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_packed_sequences_do_not_see_each_other(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))

@@ -122,7 +122,7 @@ def test_float32(kind: str) -> None:
     torch.testing.assert_close(out.double(), reference(*inputs, mask, 5), **SINGLE)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_split_hands_the_state_on(data: st.DataObject) -> None:
     length, window = data.draw(st.integers(0, 14)), data.draw(st.integers(1, 8))

@@ -160,7 +160,7 @@ def test_nan_in_the_padding_is_never_read(causal: bool) -> None:
     assert all(x.isfinite().all() for x in gradients(out, broken))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_any_split_hands_the_state_on(data: st.DataObject) -> None:
     length = data.draw(st.integers(0, 12))

@@ -277,7 +277,7 @@ def test_every_truncation_is_refused(whole: tuple[bytes, list[AnyState]], path: 
             load_states(path)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.integers(min_value=0), value=st.integers(0, 255), header=st.booleans())
 def test_a_changed_byte_is_refused_or_harmless(
     where: int, value: int, header: bool, whole: tuple[bytes, list[AnyState]], path: Path

@@ -24,7 +24,7 @@ def tasks(draw: st.DrawFn) -> Forgetting:
     return Forgetting(vocab_size, seq_len, pairs, updates=updates, filler=filler, split=split, size=100)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tasks())
 def test_the_last_value_wins(task: Forgetting) -> None:
     end = 2 * (task.pairs + task.updates)

@@ -16,7 +16,7 @@ from linnet.tasks.recall import IGNORED
 ERRORS = 5  # standard errors that a count of samples may be off
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 8), st.integers(0, 20), st.sampled_from([None, 0, 0.3, 0.5, 1.0]), st.data())
 def test_one_block_in_the_hay_and_queries_at_the_end(pairs: int, hay: int, depth: float, data: st.DataObject) -> None:
     seq_len = 4 * pairs + 2 * hay

@@ -41,7 +41,7 @@ def rows_of(recall: Recall) -> list[tuple[list[int], list[int], list[int], list[
     return list(zip(*(part.tolist() for part in recall[:4]), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tasks())
 def test_every_key_is_asked_for_once_and_the_label_is_its_value(task: MQAR) -> None:
     half, start = task.vocab_size // 2, 2 * task.pairs
@@ -65,7 +65,7 @@ def test_every_key_is_asked_for_once_and_the_label_is_its_value(task: MQAR) -> N
         assert not hay & {*keys, *values} or task.filler == "uniform"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tasks(), st.lists(st.integers(0, 999), max_size=6))
 def test_a_row_has_the_same_bytes_in_every_batch(task: MQAR, rows: list[int]) -> None:
     together = task.draw(rows)

@@ -40,7 +40,7 @@ def test_padding_is_never_a_hit_and_rows_do_not_see_one_another() -> None:
 ids = st.lists(st.lists(st.integers(-1, 3), min_size=12, max_size=12), min_size=1, max_size=3)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rows=ids, text=ids, most=st.integers(0, 6))
 def test_as_a_loop_says(rows: list[list[int]], text: list[list[int]], most: int) -> None:
     window, training = batch(*rows), batch(*text)

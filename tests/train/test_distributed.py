@@ -352,7 +352,7 @@ def test_under_torchrun(strategy: str, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
     command = [*launch, str(tmp_path / "script.py"), strategy, str(tmp_path / "out")]
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     wanted = Run(Team.alone())
     log = wanted.steps(0, 3)

@@ -98,7 +98,7 @@ def test_killed_in_a_step_in_a_save_and_before_the_pointer(tmp_path: Path, whole
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(900)
 def test_killed_at_calls_that_touch_the_disk(tmp_path: Path, whole: dict[str, Any]) -> None:
     for n in range(2, 1000, 4):
         out = tmp_path / str(n)
@@ -114,7 +114,7 @@ def test_killed_at_calls_that_touch_the_disk(tmp_path: Path, whole: dict[str, An
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(900)
 def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
     steps, kills = 160, 20
     draw = random.Random(0)

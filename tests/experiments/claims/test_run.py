@@ -25,7 +25,7 @@ from linnet.experiments.runner import Hooks
 from tests.experiments.claims.stand_in import CLAIMS, made
 
 ROOT = Path(__file__).resolve().parents[3]
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def run(out: Path, workers: int = 1, claims: Any = None, **how: Any) -> dict[str, Any]:

@@ -103,7 +103,11 @@ def test_smoke_units_ask_every_model_the_same(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.skipif(data_folder("tiny-lm") is None, reason="the data folder tiny-lm is not there")
 def test_a_pretrained_model_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LINNET_DATA", str(write_sets(tmp_path)))
+    models = data_folder("tiny-lm")
+    assert models
+    place = write_sets(tmp_path)
+    (place / "tiny-lm").symlink_to(models)
+    monkeypatch.setenv("LINNET_DATA", str(place))
     unit = CLAIM.units(Setting("smoke", data=frozenset({"fewshot", "tiny-lm"})))[-1]
     (row,) = unit.function(unit.work)
     assert row["config"]["model"] == "stories260K"
