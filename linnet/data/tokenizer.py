@@ -52,6 +52,16 @@ class Tokenizer(ABC):
         """The bytes each token adds to a text; None where tokens do not stand for bytes of their own."""
         return None
 
+    @property
+    def end(self) -> int:
+        """What a text ends with: a token of its own where there is one, else a line break."""
+        return (*self.ends, *reversed(self.encode("\n")))[0]
+
+    @property
+    def begin(self) -> int:
+        """What stands before a text of which nothing else is known."""
+        return (*reversed(self.prefix), self.end)[0]
+
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits of the content: equal for equal vocabularies, however the JSON is laid out."""

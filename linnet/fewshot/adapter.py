@@ -56,13 +56,11 @@ class LinnetLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        """What a text ends with: a token of its own where there is one, else a line break."""
-        return (*self.coder.ends, *reversed(self.coder.encode("\n")))[0]
+        return self.coder.end
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text of which nothing else is known."""
-        return (*reversed(self.coder.prefix), self.eot_token_id)[0]
+        return self.coder.begin
 
     @property
     def tokenizer_name(self) -> str:

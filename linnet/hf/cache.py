@@ -3,14 +3,16 @@
     out = model(tokens, use_cache=True);   model(more, past_key_values=out.past_key_values)
     twin = cache.fork()                    a state is a value: keeping it is forking it
 
-With linear mixers it has the same size after any number of tokens. It cannot be cropped: a sum does not remember its
-parts. `seen` counts columns, padding included, which is what generate() slices its inputs by; the positions of the real
-tokens are in the state.
+With linear mixers it has the same size after any number of tokens. A sum does not remember its parts, so tokens can be
+taken back only while the cache records: it then keeps the state before each pass, and `crop` reads the tokens that stay
+anew from there, which is how generate() drops the rejected part of a draft. `seen` counts columns, padding included,
+which is what generate() slices its inputs by; the positions of the real tokens are in the state.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,23 +20,73 @@ from transformers.cache_utils import Cache
 
 from ..models.state import ModelState
 
+Read = Callable[[int], "ModelState | None"]  # the state after the first n columns of a pass
+RELATIVE = hasattr(Cache, "activate_past_recording")  # crop(0) removes nothing; in transformers 5.0 it keeps nothing
+
+
+class Pass(NamedTuple):
+    """One forward pass that may be taken back."""
+
+    before: ModelState | None
+    seen: int  # columns before it
+    read: Read
+
 
 class LinnetCache(Cache):
-    """What a model remembers of a batch; empty until the first forward pass fills it."""
+    """What a model remembers of a batch; empty until the first forward pass fills it.
 
-    def __init__(self, state: ModelState | None = None, seen: int | None = None) -> None:
+    `static`: every layer's state has one shape, so that a compiled step never meets another.
+    """
+
+    def __init__(self, state: ModelState | None = None, seen: int | None = None, *, static: bool = False) -> None:
         super().__init__(layers=[])  # none of the library's layers: everything is in the state
         self.state = state
         self.seen = seen if seen is not None else 0 if state is None else int(state.position.max())
+        self.static = static
+        self.recording = False
+        self.passes: list[Pass] = []
 
-    def put(self, state: ModelState | None, tokens: int) -> None:
-        """The state after `tokens` more columns."""
+    def put(self, state: ModelState | None, tokens: int, read: Read | None = None) -> None:
+        """The state after `tokens` more columns; `read` gives that after fewer of them."""
+        if self.recording and read is not None:
+            self.passes.append(Pass(self.state, self.seen, read))
         self.state = state
         self.seen += tokens
 
     def fork(self) -> LinnetCache:
         """A second cache that goes its own way from here; nothing is copied."""
-        return LinnetCache(self.state, self.seen)
+        return LinnetCache(self.state, self.seen, static=self.static)
+
+    def activate_past_recording(self) -> None:
+        """Keep the state before each pass from here on, for `crop`."""
+        self.recording = True
+
+    def stop_recording(self) -> None:
+        """Forget the states before each pass."""
+        self.recording, self.passes = False, []
+
+    def is_recording_past(self, layer_idx: int = 0) -> bool:
+        return self.recording
+
+    def crop(self, tokens_to_remove: int = 0) -> None:
+        """Take back the newest -tokens_to_remove columns; a positive number is that of the columns to keep.
+
+        Columns before the pass that holds the first of those taken back cannot be taken back by a later call.
+        """
+        keep = self.seen + tokens_to_remove if tokens_to_remove < 0 else min(tokens_to_remove, self.seen)
+        if tokens_to_remove == 0 and RELATIVE:
+            keep = self.seen
+        at = next((p for p in reversed(self.passes) if p.seen <= keep), None)
+        if keep < self.seen:
+            if at is None:
+                raise ValueError(
+                    f"cannot crop a LinnetCache of {self.seen} tokens to {keep}, for a state does not remember its "
+                    "parts; call cache.activate_past_recording() before reading tokens that may be taken back, or keep "
+                    "cache.fork() at the token to come back to"
+                )
+            self.state = at.before if at.seen == keep else at.read(keep - at.seen)
+            self.seen = keep
+        self.passes = [] if at is None else [at]
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +113,7 @@ class LinnetCache(Cache):
         return -1
 
     def reset(self) -> None:
-        self.state, self.seen = None, 0
+        self.state, self.seen, self.passes = None, 0, []
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i goes on from row beam_idx[i]."""
@@ -73,19 +125,14 @@ class LinnetCache(Cache):
     def batch_select_indices(self, indices: Tensor) -> None:
         self._select(torch.arange(max(self.batch_size, 0))[torch.as_tensor(indices).cpu()])  # a mask selects as well
 
-    def crop(self, *args: Any, **kwargs: Any) -> None:
-        raise ValueError(
-            "a LinnetCache cannot be cropped, for a state does not remember its parts; keep cache.fork() at the token "
-            "to come back to, and go on from that"
-        )
-
     def _select(self, rows: Tensor) -> None:
+        self.passes = []  # of other rows
         if self.state is not None:
             self.state = self.state.select(rows.to(self.state.position.device))
 
     @property
     def is_compileable(self) -> bool:
-        return False
+        return self.static
 
     @property
     def is_initialized(self) -> bool:
@@ -93,7 +140,7 @@ class LinnetCache(Cache):
 
     @property
     def is_croppable(self) -> bool:
-        return False
+        return self.recording
 
     def __len__(self) -> int:
         """Layers."""

@@ -28,7 +28,9 @@ TASKS = ("language", "classify")
 
 
 class LinnetConfig(PreTrainedConfig):
-    """The fields of ModelConfig, the usual Hugging Face names for some of them, and `use_cache`."""
+    """The fields of ModelConfig, the usual Hugging Face names for some of them, and two of its own: `use_cache`, and
+    `begin_token_id`, the token as which a `bos_token_id` past the vocabulary is read.
+    """
 
     model_type = "linnet"
     attribute_map: ClassVar[dict[str, str]] = {
@@ -41,7 +43,15 @@ class LinnetConfig(PreTrainedConfig):
     }
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
-    def __init__(self, use_cache: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        use_cache: bool = True,
+        bos_token_id: int | None = None,
+        eos_token_id: int | list[int] | None = None,
+        pad_token_id: int | None = None,
+        begin_token_id: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         given = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
         ours = {name: given.pop(here) for name, here in FIELDS.items() if here in given}
         checked = ModelConfig().but(**ours).to_dict()
@@ -49,6 +59,8 @@ class LinnetConfig(PreTrainedConfig):
             setattr(self, here, checked[name])
         super().__init__(**given)
         self.use_cache = use_cache
+        self.bos_token_id, self.eos_token_id, self.pad_token_id = bos_token_id, eos_token_id, pad_token_id
+        self.begin_token_id = begin_token_id
 
     @classmethod
     def of(cls, config: ModelConfig) -> LinnetConfig:

@@ -18,7 +18,7 @@ from ..models.language import LanguageModel
 from ..models.stream import Classifier
 from .configuration import LinnetConfig
 from .modeling import LinnetForCausalLM, LinnetForSequenceClassification
-from .tokenizer import tokenizer_to_hf
+from .tokenizer import name_tokens, tokenizer_to_hf
 
 HFModel = LinnetForCausalLM | LinnetForSequenceClassification
 
@@ -42,13 +42,16 @@ def to_hf(model: Model, tokenizer: Tokenizer | None = None) -> HFModel | tuple[H
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size} tokens and the model {tokens}; use the one it was trained with"
         )
+    theirs = None if tokenizer is None else tokenizer_to_hf(tokenizer)
+    if tokenizer is not None and theirs is not None:
+        name_tokens(config, tokenizer, theirs)
     wrapped: HFModel
     if isinstance(model, LanguageModel):
         wrapped = LinnetForCausalLM(config, model)
     else:
         wrapped = LinnetForSequenceClassification(config, model)
     wrapped.train(model.training)
-    return wrapped if tokenizer is None else (wrapped, tokenizer_to_hf(tokenizer))
+    return wrapped if theirs is None else (wrapped, theirs)
 
 
 def from_hf(model: HFModel) -> LanguageModel | Classifier:

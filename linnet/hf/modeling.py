@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor, nn, no_grad
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
@@ -23,12 +23,16 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutputWithPast,
 )
 
+from ..models.activations import RECOMPUTE, Recompute, recomputed
 from ..models.backbone import Backbone
 from ..models.base import WEIGHTS, newest, read_config
-from ..models.language import LanguageModel, check_tokens
+from ..models.language import LanguageModel
+from ..models.state import ModelState
 from ..models.stream import Classifier
 from .cache import LinnetCache
 from .configuration import LinnetConfig
+from .generation import LinnetGeneration
+from .inputs import check_labels, checked_cache, entered, no_attentions, wants
 
 
 class LinnetPreTrainedModel(PreTrainedModel):
@@ -36,7 +40,10 @@ class LinnetPreTrainedModel(PreTrainedModel):
 
     config_class = LinnetConfig
     base_model_prefix = "model"
-    _is_stateful = True  # generate() then refuses to decode with an assistant, which would need to step back
+    supports_gradient_checkpointing = True
+    gradient_checkpointing = False
+    _recompute: Recompute = staticmethod(RECOMPUTE)
+    _every = 1
     _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["projection"]  # of random features: half would round them all
 
     def _begin(self) -> None:
@@ -56,21 +63,37 @@ class LinnetPreTrainedModel(PreTrainedModel):
             for name, x in missing:
                 x.data.copy_(getattr(new, name))
 
+    def _set_gradient_checkpointing(
+        self, enable: bool = True, gradient_checkpointing_func: Recompute = RECOMPUTE, every_n_layers: int = 1
+    ) -> None:
+        """While training, every n-th block keeps only its input and is computed again in the backward pass."""
+        self.gradient_checkpointing = enable
+        self._recompute, self._every = gradient_checkpointing_func, every_n_layers
+
     def _hidden(
-        self, backbone: Backbone, x: Tensor, mask: Tensor | None, cache: LinnetCache | None, use_cache: bool | None
-    ) -> tuple[Tensor, LinnetCache | None]:
-        """x [B,T,E] -> [B,T,E], and the cache, moved on by T tokens."""
-        keep = (self.config.use_cache and not self.training) if use_cache is None else use_cache
-        cache = _checked_cache(cache, keep and backbone.causal)
+        self,
+        backbone: Backbone,
+        x: Tensor,
+        mask: Tensor | None,
+        cache: LinnetCache | None,
+        use_cache: bool | None,
+        output_hidden_states: bool | None,
+    ) -> tuple[Tensor, LinnetCache | None, tuple[Tensor, ...] | None]:
+        """x [B,T,E] -> [B,T,E]; the cache, moved on by T tokens; and if wanted what each block reads, and the first."""
+        keep = wants(use_cache, self.config.use_cache and not self.training)
+        cache = checked_cache(cache, keep and backbone.causal)
         state = None if cache is None else cache.state
+        every: list[Tensor] | None = [] if wants(output_hidden_states, self.config.output_hidden_states) else None
         if x.shape[1] == 1 and mask is None and state is not None:
-            h, state = backbone.step(x[:, 0], state)
-            h = h[:, None]
+            h, new = backbone.step(x[:, 0], state, hidden=every)
+            h, every = h[:, None], None if every is None else [y[:, None] for y in every]
         else:
-            h, state = backbone(x, state, mask=mask, output_state=cache is not None)
+            light = self.gradient_checkpointing and self.training
+            with recomputed(backbone.blocks[:: self._every], light, self._recompute):
+                h, new = backbone(x, state, mask=mask, output_state=cache is not None, hidden=every)
         if cache is not None:
-            cache.put(state, x.shape[1])
-        return h, cache
+            cache.put(new, x.shape[1], _reader(backbone, x, state, mask) if cache.recording else None)
+        return h, cache, None if every is None else tuple(every)
 
 
 class LinnetModel(LinnetPreTrainedModel):
@@ -101,13 +124,16 @@ class LinnetModel(LinnetPreTrainedModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        _no_hidden_states(output_hidden_states)
-        x, mask = _entered(self.embed, input_ids, inputs_embeds, attention_mask)
-        h, cache = self._hidden(self.backbone, x, mask, past_key_values, use_cache)
-        return _given(BaseModelOutputWithPast(last_hidden_state=h, past_key_values=cache), return_dict)
+        no_attentions(self.config, kwargs)
+        x, mask = entered(self.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        h, cache, every = self._hidden(self.backbone, x, mask, past_key_values, use_cache, output_hidden_states)
+        out = BaseModelOutputWithPast(last_hidden_state=h, past_key_values=cache, hidden_states=every)
+        return _given(out, wants(return_dict, self.config.return_dict))
 
 
-class LinnetForCausalLM(LinnetPreTrainedModel, GenerationMixin):
+class LinnetForCausalLM(
+    LinnetPreTrainedModel, LinnetGeneration, GenerationMixin
+):  # named, for transformers looks for it
     """A LanguageModel, as `.model`."""
 
     def __init__(self, config: LinnetConfig, model: LanguageModel | None = None) -> None:
@@ -140,19 +166,8 @@ class LinnetForCausalLM(LinnetPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, value: nn.Linear) -> None:
         self.model.head = value
 
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        return False
-
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
-        """What generate() asks for before its first pass."""
-        wanted = generation_config.cache_implementation
-        if wanted is not None:
-            raise ValueError(f"cache_implementation is {wanted!r}; a linnet model keeps a LinnetCache: leave it out")
-        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
-            model_kwargs["past_key_values"] = LinnetCache()
+    def _backbone(self) -> Backbone:
+        return self.model.backbone
 
     def forward(
         self,
@@ -168,16 +183,18 @@ class LinnetForCausalLM(LinnetPreTrainedModel, GenerationMixin):
         **kwargs: Any,
     ) -> Any:
         """labels [B,T]: the tokens themselves, -100 where nothing is scored; they are shifted by one here."""
-        _no_hidden_states(output_hidden_states)
-        x, mask = _entered(self.model.embed, input_ids, inputs_embeds, attention_mask)
-        h, cache = self._hidden(self.model.backbone, x, mask, past_key_values, use_cache)
+        no_attentions(self.config, kwargs)
+        x, mask = entered(self.model.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        h, cache, every = self._hidden(self.model.backbone, x, mask, past_key_values, use_cache, output_hidden_states)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0: all
         logits = self.model.leave(h[:, keep], x[:, keep])
         loss = None
         if labels is not None:
             size = self.model.config.vocab_size
+            check_labels(labels, size)
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
-        return _given(CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache), return_dict)
+        out = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache, hidden_states=every)
+        return _given(out, wants(return_dict, self.config.return_dict))
 
 
 class LinnetForSequenceClassification(LinnetPreTrainedModel):
@@ -222,56 +239,27 @@ class LinnetForSequenceClassification(LinnetPreTrainedModel):
         **kwargs: Any,
     ) -> Any:
         """labels [B]: classes; or numbers, if the configuration's `problem_type` is "regression"."""
-        _no_hidden_states(output_hidden_states)
-        x, mask = _entered(self.classifier.inputs.embed, input_ids, inputs_embeds, attention_mask)
-        h, _ = self._hidden(self.classifier.backbone, x, mask, None, False)
+        no_attentions(self.config, kwargs)
+        x, mask = entered(self.classifier.inputs.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        h, _, every = self._hidden(self.classifier.backbone, x, mask, None, False, output_hidden_states)
         logits = self.classifier.head(self.classifier.pooled(h, mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
-        return _given(SequenceClassifierOutputWithPast(loss=loss, logits=logits), return_dict)
+        out = SequenceClassifierOutputWithPast(loss=loss, logits=logits, hidden_states=every)
+        return _given(out, wants(return_dict, self.config.return_dict))
 
 
-def _entered(
-    embed: nn.Module | None, ids: Tensor | None, embedded: Tensor | None, attention_mask: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """x [B,T,E] of ids [B,T] or as given, and the mask of these T tokens: bool, or None where all are real."""
-    if (ids is None) == (embedded is None):
-        raise ValueError("accepted: either input_ids [B,T] or inputs_embeds [B,T,E], and only one of them")
-    given = ids if embedded is None else embedded
-    assert given is not None
-    mask = _real(attention_mask, given.shape[1])
-    if embedded is not None:
-        return embedded, mask
-    assert isinstance(embed, nn.Embedding)
-    ids = given if mask is None else given.masked_fill(~mask, 0)  # whatever the tokenizer pads with
-    check_tokens(ids, embed.num_embeddings)
-    return embed(ids), mask
+def _given(output: Any, return_dict: bool) -> Any:
+    return output if return_dict else output.to_tuple()
 
 
-def _real(attention_mask: Tensor | None, length: int) -> Tensor | None:
-    """[B,past + T] or [B,T] -> [B,T]"""
-    if attention_mask is None:
-        return None
-    if attention_mask.ndim != 2 or attention_mask.shape[1] < length:
-        got = list(attention_mask.shape)
-        raise ValueError(f"attention_mask has shape {got}; accepted: [batch, time] with {length} columns or more")
-    mask = attention_mask[:, attention_mask.shape[1] - length :].bool()
-    return None if bool(mask.all()) else mask
+def _reader(backbone: Backbone, x: Tensor, state: ModelState | None, mask: Tensor | None) -> Any:
+    """How the state after the first n tokens of a pass is found again: they are read from the state before it."""
+    x = x.detach()
 
+    def read(n: int) -> ModelState | None:
+        with no_grad():
+            return backbone(x[:, :n], state, mask=None if mask is None else mask[:, :n])[1]
 
-def _checked_cache(cache: Any, keep: bool) -> LinnetCache | None:
-    if cache is None:
-        return LinnetCache() if keep else None
-    if not isinstance(cache, LinnetCache):
-        raise ValueError(f"past_key_values is a {type(cache).__name__}; accepted: a LinnetCache, or None to begin")
-    return cache
-
-
-def _no_hidden_states(wanted: bool | None) -> None:
-    if wanted:
-        raise ValueError("output_hidden_states is True; accepted: False; LinnetModel gives the last hidden state")
-
-
-def _given(output: Any, return_dict: bool | None) -> Any:
-    return output.to_tuple() if return_dict is False else output
+    return read

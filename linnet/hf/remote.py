@@ -22,7 +22,7 @@ from ..data.tokenizer import Tokenizer
 from ..models.base import CONFIG, Model
 from .convert import HFModel, to_hf
 from .modeling import LinnetForCausalLM, LinnetForSequenceClassification
-from .tokenizer import tokenizer_to_hf
+from .tokenizer import name_tokens, tokenizer_to_hf
 
 PACKAGE = Path(__file__).parent.parent
 FILE = "modeling_linnet.py"
@@ -75,6 +75,8 @@ def export_remote_code(
     """Write config.json, model.safetensors, generation_config.json and modeling_linnet.py; with it a tokenizer."""
     hf = model if isinstance(model, LinnetForCausalLM | LinnetForSequenceClassification) else to_hf(model)
     words = None if tokenizer is None else tokenizer_to_hf(tokenizer)
+    if tokenizer is not None and words is not None:
+        name_tokens(hf.config, tokenizer, words)
     text, folder = modeling_file(), Path(folder)
     hf.save_pretrained(folder)
     if words is not None:

@@ -3,8 +3,11 @@
     tokenizer_to_hf(ByteTokenizer())      a byte-level BPE without merges whose ids are the bytes themselves
     tokenizer_to_hf(BPETokenizer(...))    its own JSON
 
-Both get a token `<|pad|>`, one past the vocabulary, to fill rows with: a model never reads what its attention_mask
-hides. Written in a text, "<|pad|>" is seven characters like any others.
+Both get two tokens past the vocabulary. `<|pad|>` fills rows: a model never reads what its attention_mask hides.
+`<|endoftext|>` begins and ends a text (bos and eos), unless the vocabulary has one of that name; a model reads it as
+what stands between texts, a line break (`begin_token_id`), and never writes it, for it has no such logit. A line break
+itself cannot be the special token: skip_special_tokens=True would then take all of them out of a text. Written in a
+text, "<|pad|>" is seven characters like any others.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from transformers import PreTrainedTokenizerFast
 
 from ..data.bpe import BPETokenizer
 from ..data.tokenizer import ByteTokenizer, Tokenizer
+from .configuration import LinnetConfig
 
-PAD = "<|pad|>"
+PAD, END = "<|pad|>", "<|endoftext|>"
 
 
 def tokenizer_to_hf(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
@@ -28,14 +32,24 @@ def tokenizer_to_hf(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     else:
         accepted = "ByteTokenizer or BPETokenizer"
         raise ValueError(f"a {type(tokenizer).__name__} has no Hugging Face form; accepted: {accepted}")
+    library.add_special_tokens([PAD, END])  # in this order: the first has the number after the last of the vocabulary
     return PreTrainedTokenizerFast(
         tokenizer_object=library,
         pad_token=PAD,
+        bos_token=END,
+        eos_token=END,
         padding_side="left",
         split_special_tokens=True,  # a text that holds the name of the pad token is only text
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
     )
+
+
+def name_tokens(config: LinnetConfig, tokenizer: Tokenizer, theirs: PreTrainedTokenizerFast) -> None:
+    """Tell a configuration which tokens pad, begin and end a text, and what the model reads where one begins."""
+    config.pad_token_id = theirs.pad_token_id
+    config.bos_token_id, config.eos_token_id = theirs.bos_token_id, theirs.eos_token_id
+    config.begin_token_id = tokenizer.begin
 
 
 def _bytes() -> tokenizers.Tokenizer:

@@ -82,8 +82,12 @@ class Backbone(nn.Module):
         cu_seqlens: Tensor | None = None,
         source: tuple[Any, ...] | None = None,
         output_state: bool = True,
+        hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, ModelState | None]:
-        """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each."""
+        """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each.
+
+        `hidden`: a list that receives the input of every block and, last, what is returned.
+        """
         start = self._start(x, state, cu_seqlens)
         where, end = count(start, x.shape[1], mask, cu_seqlens)
         if state is not None:
@@ -97,16 +101,26 @@ class Backbone(nn.Module):
             read = None if source is None else source[i]
             if self.relay is not None:
                 given = self.relay.receive(i, self._empty(i, x))
+            if hidden is not None:
+                hidden.append(x)
             x, new = block(x, given, read, output_state=output_state or self.relay is not None, **how)
             if self.relay is not None:
                 x = self.relay.send(i, x, new)
             kept.append(new)
-        return self.norm(x), ModelState(tuple(kept), end) if output_state else None
+        x = self.norm(x)
+        if hidden is not None:
+            hidden.append(x)
+        return x, ModelState(tuple(kept), end) if output_state else None
 
     def step(
-        self, x: Tensor, state: ModelState | None = None, *, source: tuple[Any, ...] | None = None
+        self,
+        x: Tensor,
+        state: ModelState | None = None,
+        *,
+        source: tuple[Any, ...] | None = None,
+        hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, ModelState]:
-        """x [B,E]: the next token of every row."""
+        """x [B,E]: the next token of every row. `hidden` as in `forward`."""
         position = x.new_zeros(x.shape[0], dtype=torch.long) if state is None else state.position
         if state is not None:
             check_positions(position, position + 1)
@@ -115,9 +129,14 @@ class Backbone(nn.Module):
         kept = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
+            if hidden is not None:
+                hidden.append(x)
             x, new = block.step(x, given, None if source is None else source[i], positions=turns)
             kept.append(new)
-        return self.norm(x), ModelState(tuple(kept), position + 1)
+        x = self.norm(x)
+        if hidden is not None:
+            hidden.append(x)
+        return x, ModelState(tuple(kept), position + 1)
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Bytes of state per sequence after `length` tokens."""

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from ..data.order import rows as rows_of_step
 from ..models import Model
+from ..models.activations import recomputed
 from ..native.memory import keep_freed
-from .activations import recomputed
 from .config import TrainConfig
 from .distributed import Team
 from .evaluation import evaluate, readers

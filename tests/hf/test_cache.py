@@ -1,7 +1,8 @@
-"""LinnetCache: rows chosen, repeated and reordered as those of the state inside; nothing is ever cropped."""
+"""LinnetCache: rows chosen, repeated and reordered as those of the state inside; cropped only while it records."""
 
 from __future__ import annotations
 
+import itertools
 from types import ModuleType
 
 import pytest
@@ -54,8 +55,29 @@ def test_length_layers_and_reset(hf: ModuleType) -> None:
     assert cache.get_seq_length() == 0
 
 
-def test_it_cannot_be_cropped(hf: ModuleType) -> None:
+def test_it_cannot_be_cropped_unless_it_records(hf: ModuleType) -> None:
     cache = hf.LinnetCache(state())
-    with pytest.raises(ValueError, match=r"cannot be cropped.*cache\.fork\(\)"):
-        cache.crop(4)
+    with pytest.raises(ValueError, match=r"cannot crop a LinnetCache of 9 tokens to 5.*record.*cache\.fork\(\)"):
+        cache.crop(-4)
     assert cache.get_seq_length() == 9
+    assert not cache.is_croppable
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_recorded_tokens_are_taken_back(hf: ModuleType, padded: bool) -> None:
+    model = net(**HYBRID)
+    wrapped, given, cache = hf.to_hf(model), tokens(2, 20), hf.LinnetCache()
+    mask = torch.ones_like(given)
+    mask[0, :3] = 0 if padded else 1
+    cache.activate_past_recording()
+    edges = (0, 6, 11, 12, 13, 20)  # a prompt, a draft, two steps, a draft
+    with torch.no_grad():
+        for start, end in itertools.pairwise(edges):
+            wrapped(given[:, start:end], attention_mask=mask[:, :end], past_key_values=cache)
+        for remove, left in ((-2, 18), (0, 18), (-4, 14), (-1, 13), (13, 13)):
+            cache.crop(remove if hf.cache.RELATIVE or remove else left)  # 0 keeps nothing in transformers 5.0
+            _, wanted = model(given[:, :left], mask=mask[:, :left].bool())
+            assert cache.get_seq_length() == left
+            torch.testing.assert_close(cache.state, wanted, rtol=1e-10, atol=1e-10)
+        with pytest.raises(ValueError, match="of 13 tokens to 12"):
+            cache.crop(-1)  # the passes before the one that was taken back are forgotten

@@ -110,11 +110,85 @@ def test_cache_of_softmax_grows_by_its_keys_and_values(hf: ModuleType) -> None:
     assert many - few == 180 * 2 * (24 + 24) * 8  # tokens, rows, k and v of one layer, bytes
 
 
+DRAFTS: dict[str, Any] = {"another model": {"mixer": "elu", "init_std": 0.28}, "the same model": {}, "the prompt": None}
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("mixer", ["rebased", "softmax", HYBRID["mixer"]], ids=str)
+def test_drafts_change_nothing_but_the_number_of_passes(hf: ModuleType, mixer: Any, draft: str) -> None:
+    fields = {**HYBRID, "mixer": mixer}
+    model, prompt = net(**fields), tokens(1)
+    wrapped, wanted = hf.to_hf(model), greedy(model, prompt, 16)[0]
+    how: dict[str, Any] = {"prompt_lookup_num_tokens": 3}
+    if DRAFTS[draft] is not None:
+        how = {"assistant_model": hf.to_hf(net(**(fields | DRAFTS[draft])))}
+        how["assistant_model"].generation_config.num_assistant_tokens = 4
+    widths: list[int] = []
+    hook = model.backbone.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape[1]))
+    out = wrapped.generate(prompt, do_sample=False, max_new_tokens=16, **how, return_dict_in_generate=True)
+    hook.remove()
+    assert out.sequences.tolist() == wanted.tolist()
+    cache = out.past_key_values
+    read = cache.get_seq_length()
+    torch.testing.assert_close(cache.state, model(wanted[:, :read])[1], **CLOSE)
+    assert (cache.recording, cache.passes) == (False, [])
+    assert max(widths[1:]) > 1  # so that drafts were read
+    if draft == "the same model":
+        assert len(widths) < 16
+
+
+def test_a_draft_after_padding_and_by_sampling(hf: ModuleType) -> None:
+    wrapped, small = hf.to_hf(net(**HYBRID)), hf.to_hf(net())
+    row = tokens(1, 7)[0]
+    ids = torch.cat([torch.full((3,), N), row])[None]
+    mask = (ids < N).long()
+    out = wrapped.generate(ids, attention_mask=mask, **GREEDY, assistant_model=small)
+    assert out[0, 10:].tolist() == wrapped.generate(row[None], **GREEDY)[0, 7:].tolist()
+    drawn = wrapped.generate(row[None], do_sample=True, max_new_tokens=8, assistant_model=small)
+    assert drawn.shape == (1, 15)
+
+
+def test_hidden_states_of_every_step(hf: ModuleType) -> None:
+    model, prompt = net(**HYBRID), tokens()
+    how = {**GREEDY, "return_dict_in_generate": True, "output_hidden_states": True}
+    out = hf.to_hf(model).generate(prompt, **how)
+    assert [len(step) for step in out.hidden_states] == [4] * 12
+    wanted: list[torch.Tensor] = []
+    model.backbone(model.embed(out.sequences[:, :-1]), hidden=wanted)
+    for layer, whole in enumerate(wanted):
+        torch.testing.assert_close(torch.cat([step[layer] for step in out.hidden_states], dim=1), whole, **CLOSE)
+
+
+def test_compiled_steps_meet_one_shape(hf: ModuleType) -> None:
+    """One graph for the prompt and two for a step, the second with the number of tokens as a symbol; then no more."""
+    from torch._dynamo.testing import CompileCounter
+
+    model, prompt = net(torch.float32, **HYBRID), tokens()
+    wrapped, counter = hf.to_hf(model), CompileCounter()
+    torch._dynamo.reset()
+    wrapped.forward = torch.compile(wrapped.forward, backend=counter, fullgraph=True)
+    out = wrapped.generate(prompt, do_sample=False, max_new_tokens=24, cache_implementation="static")
+    assert out.tolist() == greedy(model, prompt, 24)[0].tolist()
+    assert counter.frame_count <= 3
+    torch._dynamo.reset()
+
+
+def test_padded_rows_in_a_static_cache(hf: ModuleType) -> None:
+    wrapped = hf.to_hf(net(**HYBRID))
+    rows = [tokens(1, length, seed=length)[0] for length in (3, 8)]
+    ids, mask = left_padded(rows, pad=N)
+    out = wrapped.generate(ids, attention_mask=mask, **GREEDY, cache_implementation="static")
+    assert out.tolist() == wrapped.generate(ids, attention_mask=mask, **GREEDY).tolist()
+
+
 def test_what_generate_refuses(hf: ModuleType) -> None:
-    wrapped = hf.to_hf(net())
-    with pytest.raises(ValueError, match="not supported with stateful models"):
-        wrapped.generate(tokens(1), **GREEDY, assistant_model=hf.to_hf(net()))
-    with pytest.raises(ValueError, match="not supported with stateful models"):
-        wrapped.generate(tokens(1), **GREEDY, prompt_lookup_num_tokens=2)
-    with pytest.raises(ValueError, match="cache_implementation is 'static'; a linnet model keeps a LinnetCache"):
-        wrapped.generate(tokens(), **GREEDY, cache_implementation="static")
+    wrapped, grows = hf.to_hf(net()), hf.to_hf(net(mixer=("elu", "softmax")))
+    for model, rows, how, words in [
+        (wrapped, 2, {"assistant_model": hf.to_hf(net())}, "only supported for batch_size = 1"),
+        (wrapped, 1, {"assistant_early_exit": 1}, "assistant_early_exit is 1; accepted: None"),
+        (wrapped, 1, {"cache_implementation": "quantized"}, "'quantized'; a linnet model keeps a LinnetCache"),
+        (grows, 1, {"cache_implementation": "static"}, "the state of the 'softmax' mixer of layer 1 grows"),
+        (wrapped, 1, {"output_attentions": True, "return_dict_in_generate": True}, "output_attentions"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            model.generate(tokens(rows), **GREEDY, **how)

@@ -164,9 +164,76 @@ def test_what_is_refused(hf: ModuleType, transformers: ModuleType) -> None:
     for kwargs, words in [
         ({"input_ids": given, "past_key_values": transformers.DynamicCache()}, "is a DynamicCache; accepted: a Linnet"),
         ({"input_ids": given, "attention_mask": torch.ones(2, 1, 9, 9)}, r"shape \[2, 1, 9, 9\]; accepted: \[batch"),
-        ({"input_ids": given, "output_hidden_states": True}, "output_hidden_states is True"),
+        ({"input_ids": given, "output_attentions": True}, "output_attentions is True; accepted: False"),
+        ({"input_ids": given, "labels": given + N}, "outside the vocabulary"),
         ({}, "either input_ids"),
         ({"input_ids": given + N}, "outside the vocabulary"),
     ]:
         with pytest.raises(ValueError, match=words):
             wrapped(**kwargs)
+    wrapped.config._attn_implementation = "eager"  # or transformers refuses the next line in a sentence of its own
+    wrapped.config.output_attentions = True
+    with pytest.raises(ValueError, match="output_attentions is True; accepted: False"):
+        wrapped(given)
+
+
+@pytest.mark.parametrize("fields", [HYBRID, {"norm_place": "post", "positions": "learned"}], ids=str)
+def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: dict[str, Any]) -> None:
+    model, given = net(**fields), tokens()
+    wanted = [model.embed(given) + (0 if model.backbone.positions is None else model.backbone.positions.weight[:9])]
+    for block in model.backbone.layers:
+        turns = model.backbone._turns(torch.arange(9)[None], wanted[0])
+        wanted.append(block(wanted[-1], output_state=False, positions=turns)[0])
+    wanted[-1] = model.backbone.norm(wanted[-1])
+    classifier = hf.LinnetForSequenceClassification(hf.to_hf(model).config).double()
+    classifier.classifier.inputs.embed, classifier.classifier.backbone = model.embed, model.backbone
+    base = hf.LinnetModel(hf.to_hf(model).config).double()
+    base.embed, base.backbone = model.embed, model.backbone
+    for wrapped in (hf.to_hf(model), classifier, base):
+        assert wrapped(given).hidden_states is None
+        asked = wrapped(given, output_hidden_states=True)
+        wrapped.config.output_hidden_states = True
+        for out in (asked, wrapped(given)):
+            torch.testing.assert_close(list(out.hidden_states), wanted, **CLOSE)
+        assert wrapped(given, output_hidden_states=False).hidden_states is None
+        wrapped.config.return_dict = False
+        assert isinstance(wrapped(given), tuple)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, every: int) -> None:
+    found = []
+    for light in (False, True):
+        model = net(torch.float32, **{**HYBRID, "n_layers": 6}, dropout=0.1)
+        wrapped = hf.to_hf(model).train()
+        if light:
+            wrapped._set_gradient_checkpointing(every_n_layers=every)
+        assert wrapped.gradient_checkpointing is light
+        seen: list[int] = []
+        for block in model.backbone.layers:
+            block.mixer.register_forward_hook(lambda *_, into=seen: into.append(1))
+        torch.manual_seed(1)
+        loss = wrapped(tokens(), labels=tokens()).loss
+        loss.backward()
+        assert len(seen) == 6 + (6 // every if light else 0)  # those are computed twice
+        found.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # it has another name from transformers 6 on
+def test_checkpointing_keeps_less_for_the_backward_pass(hf: ModuleType) -> None:
+    kept = []
+    for light in (False, True):
+        wrapped = hf.to_hf(net(torch.float32, n_layers=6)).train()
+        if light:
+            wrapped.gradient_checkpointing_enable()
+        bytes_of: dict[int, int] = {}
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, into=bytes_of: into.setdefault(x.data_ptr(), x.nbytes) and x, lambda x: x
+        ):
+            loss = wrapped(tokens(2, 200), labels=tokens(2, 200)).loss
+        kept.append(sum(bytes_of.values()))
+        loss.backward()
+        wrapped.gradient_checkpointing_disable()
+        assert not wrapped.gradient_checkpointing
+    assert kept[1] < 0.6 * kept[0]

@@ -6,8 +6,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from linnet.data import BPETokenizer, ByteTokenizer, Tokenizer
+from tests.hf.nets import net
 
 pytestmark = pytest.mark.slow
 TEXTS = [
@@ -54,6 +56,38 @@ def test_rows_are_filled_on_the_left(hf: ModuleType, make: type[Tokenizer], tmp_
     missing = len(ours.encode("abc")) - 1
     assert batch["input_ids"][0] == [ours.vocab_size] * missing + ours.encode("a")
     assert batch["attention_mask"][0] == [0] * missing + [1]
+
+
+@pytest.mark.parametrize("make", [ByteTokenizer, bpe])
+def test_a_text_begins_and_ends_with_a_token_past_the_vocabulary(hf: ModuleType, make: type[Tokenizer]) -> None:
+    ours = make()
+    wrapped, theirs = hf.to_hf(net(vocab_size=ours.vocab_size), ours)
+    assert theirs.pad_token_id == ours.vocab_size
+    assert theirs.bos_token_id == theirs.eos_token_id == wrapped.config.bos_token_id == ours.vocab_size + 1
+    assert wrapped.generation_config.eos_token_id == theirs.eos_token_id
+    ids = ours.encode("a\nb")
+    assert theirs.decode([theirs.bos_token_id, *ids, theirs.eos_token_id], skip_special_tokens=True) == "a\nb"
+    read = {}
+    for first in (ours.begin, theirs.bos_token_id):
+        with torch.no_grad():
+            read[first] = wrapped(torch.tensor([[first, *ids]])).logits
+    torch.testing.assert_close(read[theirs.bos_token_id], read[ours.begin], rtol=0, atol=0)
+    assert ours.decode([ours.begin]) == "\n"
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        wrapped(torch.tensor([[theirs.pad_token_id]]))
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        wrapped(torch.tensor([ids]), labels=torch.tensor([[*ids[:-1], theirs.eos_token_id]]))
+
+
+def test_a_vocabulary_with_an_end_of_its_own_keeps_it(hf: ModuleType) -> None:
+    import json
+
+    stored = json.loads(bpe().to_json())
+    size = 1 + max(stored["model"]["vocab"].values())
+    names = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    stored["added_tokens"] = [dict(zip(names, (size, "<|endoftext|>", *[False] * 4, True), strict=True))]
+    theirs = hf.tokenizer_to_hf(BPETokenizer(json.dumps(stored)))
+    assert (theirs.eos_token_id, theirs.bos_token_id, theirs.pad_token_id) == (size, size, size + 1)
 
 
 def test_other_tokenizers_are_refused(hf: ModuleType) -> None:

@@ -50,3 +50,16 @@ def test_two_steps_of_a_classifier(hf: ModuleType, transformers: ModuleType, tmp
     before = model.classifier.fingerprint()
     trainer(transformers, model, rows, tmp_path).train()
     assert model.classifier.fingerprint() != before
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # it has another name from transformers 6 on
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing(hf: ModuleType, transformers: ModuleType, tmp_path: Path, reentrant: bool) -> None:
+    ended = []
+    for light in ({}, {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": reentrant}}):
+        model = net(torch.float32, **HYBRID)
+        rows = [{"input_ids": x, "labels": x} for x in tokens(4)]
+        run = trainer(transformers, hf.to_hf(model), rows, tmp_path, **light)
+        run.train()
+        ended.append(([entry["loss"] for entry in run.state.log_history if "loss" in entry], model.fingerprint()))
+    assert ended[0] == ended[1]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linnet.models import LanguageModel
-from linnet.train.activations import recomputed
+from linnet.models.activations import recomputed
 from tests.train.toy import Letters, small_model
 
 
