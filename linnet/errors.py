@@ -14,6 +14,10 @@ class BackendError(ValueError):
     """The back end asked for cannot run this call; the sentence says why."""
 
 
+class FileWarning(UserWarning):
+    """A file of an older format that is read, and should be written again."""
+
+
 def unknown(what: str, name: object, accepted: Iterable[str]) -> ValueError:
     """ValueError for a name that is not in `accepted`, with the nearest one suggested."""
     names = list(accepted)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
@@ -63,6 +64,7 @@ app.command(bench)
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line; leaves with the exit status above."""
+    warnings.formatwarning = lambda message, *_: f"linnet: {message}\n"
     try:
         app(argv, exit_on_error=False)
     except CycloptsError:

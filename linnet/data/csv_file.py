@@ -4,6 +4,7 @@ Columns are numeric when every value of the first rows is a number or missing; t
 named. A missing value (empty, NA, NaN, null, ?, or not finite) is an error with the row, the column and how many there
 are, unless missing="forward" (the last value seen; rows before a column's first value are dropped) or "drop" (the row).
 With a cache folder the numbers go to a raw little-endian file beside a JSON note, and are memory-mapped from there.
+The note has the crc32 of both: a cache that is damaged is built again.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from typing import IO, Any, NamedTuple, TextIO, TypeAlias, cast
 
 import numpy as np
 
+from .. import checksum
 from ..atomic import atomic
 from ..errors import unknown
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
-VERSION = 1  # of the cache
+VERSION = 2  # of the cache
 PIECE = 4096  # rows parsed at once
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 WAYS = ("error", "forward", "drop")
@@ -215,8 +217,10 @@ def _cached(base: Path, note: dict[str, Any]) -> Table | None:
     """The table in the cache, or None unless it is whole and of this file and these options."""
     try:
         found = json.loads(base.with_name(base.name + ".json").read_bytes())
+        crc32, numbers = found.pop("crc32"), base.with_name(base.name + ".f32")
+        good = crc32 == checksum.of_json(found, checksum.of_file(numbers))
         rows, names, skipped = found.pop("rows"), tuple(found.pop("names")), tuple(found.pop("skipped"))
-        whole = base.with_name(base.name + ".f32").stat().st_size == rows * len(names) * 4
+        whole = good and numbers.stat().st_size == rows * len(names) * 4
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return _mapped(base, rows, names, skipped) if whole and found == note else None
@@ -225,14 +229,16 @@ def _cached(base: Path, note: dict[str, Any]) -> Table | None:
 def _stored(base: Path, note: dict[str, Any], file: Path) -> Table:
     """Parse into the cache: the numbers first, then the note that says they are whole."""
     base.parent.mkdir(parents=True, exist_ok=True)
-    rows = 0
+    rows, crc32 = 0, "0"
     with _opened(file) as text, atomic(base.with_name(base.name + ".f32")) as out:
         reader = _Reader(_rows(text), file, note["columns"], note["time_column"], note["missing"])
         for piece in reader.pieces():
-            out.write(piece.astype("<f4").tobytes())
-            rows += len(piece)
+            data = piece.astype("<f4").tobytes()
+            out.write(data)
+            rows, crc32 = rows + len(piece), checksum.of_bytes([data], crc32)
+    note = note | {"rows": rows, "names": reader.names, "skipped": reader.skipped}
     with atomic(base.with_name(base.name + ".json")) as out:
-        out.write(json.dumps(note | {"rows": rows, "names": reader.names, "skipped": reader.skipped}).encode())
+        out.write(json.dumps(note | {"crc32": checksum.of_json(note, crc32)}).encode())
     return _mapped(base, rows, reader.names, reader.skipped)
 
 

@@ -3,7 +3,8 @@
     8 bytes length | JSON header, padded with spaces to 4096 bytes in all | ids, little-endian uint8, uint16 or uint32
 
 It is a cache: a file that is cut, changed, of another text, tokenizer or format is built again, never trusted. The
-header has a fixed size so that ids can be written piece by piece, and the header once their number is known.
+header has the crc32 of all ids, and a fixed size so that ids can be written piece by piece, the header once their
+number is known.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import checksum
 from ..atomic import atomic
 from .files import PathLike, byte_pieces, sample_hash, text_pieces
 from .tokenizer import ByteTokenizer, Tokenizer, check_tokens
 
 Array = np.ndarray[Any, Any]
-FORMAT, VERSION = "linnet-tokens", "1"
+FORMAT, VERSION = "linnet-tokens", "2"
 HEADER = 4096
 NAMES = {"u1": "U8", "u2": "U16", "u4": "U32"}  # numpy -> safetensors
 
@@ -55,14 +57,13 @@ def write_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str], pieces:
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic(file) as out:
         out.seek(HEADER)
-        count = 0
+        count, crc32 = 0, "0"
         for ids in pieces:
-            out.write(ids.astype(dtype).tobytes())
-            count += len(ids)
-        out.flush()
-        tail = np.memmap(out.name, dtype=np.uint8, mode="r", offset=HEADER) if count else np.zeros(0, np.uint8)
+            data = ids.astype(dtype).tobytes()
+            out.write(data)
+            count, crc32 = count + len(ids), checksum.of_bytes([data], crc32)
         out.seek(0)
-        out.write(_header(dtype, count, meta | {"sample": sample_hash(tail)}))
+        out.write(_header(dtype, count, meta | {"crc32": crc32}))
 
 
 def read_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str]) -> Array | None:
@@ -74,7 +75,7 @@ def read_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str]) -> Array
     ids = np.memmap(file, dtype=dtype, mode="r", offset=HEADER, shape=(count,))
     with open(file, "rb") as opened:
         start = opened.read(HEADER)
-    return ids if start == _header(dtype, count, meta | {"sample": sample_hash(ids.view(np.uint8))}) else None
+    return ids if start == _header(dtype, count, meta | {"crc32": checksum.of_bytes([ids])}) else None
 
 
 def _header(dtype: np.dtype[Any], count: int, meta: dict[str, str]) -> bytes:

@@ -1,7 +1,8 @@
 """The state of a regressor as a file: n, mean and scatter in one safetensors file of 1.4 kB at d = 10.
 
-It holds sums, never an example. Format "linnet-icl-state", version 1: tensors n [], mean [E], scatter [E,E], all
-float64, and in the header the regressor's settings as JSON.
+It holds sums, never an example. Format "linnet-icl-state", version 2: tensors n [], mean [E], scatter [E,E], all
+float64, and in the header the regressor's settings as JSON and a crc32 of everything, as in a state file; version 1 is
+the same without it.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import numpy as np
 import torch
 
 from ..errors import StateError, unknown
-from ..models.tensor_file import read_tensors, write_tensors
+from ..models.tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 from .moments import Moments
 from .shipped import NAMES
 
-FORMAT, VERSION = "linnet-icl-state", "1"
+FORMAT = "linnet-icl-state"
 
 
 def save_moments(path: str | os.PathLike[str], moments: Moments, settings: dict[str, Any]) -> None:
     """Write the sums; whole or not at all."""
-    header = {"format": FORMAT, "version": VERSION, "settings": json.dumps(settings, sort_keys=True)}
+    header = {"format": FORMAT, "settings": json.dumps(settings, sort_keys=True)}
     arrays = {name: np.array(value, dtype=np.float64, order="C") for name, value in moments._asdict().items()}
-    write_tensors(path, {name: torch.from_numpy(value) for name, value in arrays.items()}, header)
+    write_sealed(path, {name: torch.from_numpy(value) for name, value in arrays.items()}, header)
 
 
 def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]:
@@ -35,20 +36,26 @@ def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]
     if not Path(path).is_file():
         raise StateError(f"{path} is not a file; accepted: a state that InContextRegressor.save wrote")
     header, tensors = read_tensors(path, StateError)
-    found = {name: value.numpy() for name, value in tensors.items()}
     kind, version = header.get("format", "unknown"), header.get("version")
-    if kind != FORMAT or version != VERSION:
+    if kind != FORMAT or version not in VERSIONS:
         raise StateError(
-            f"{path} has format {kind!r}, version {version!r}; accepted: {FORMAT!r}, version {VERSION!r}, "
+            f"{path} has format {kind!r}, version {version!r}; accepted: {FORMAT!r}, version {' or '.join(VERSIONS)}, "
             "which InContextRegressor.save writes"
         )
+    tensors = unsealed(path, header, tensors, StateError)
+    if any(value.dtype != torch.float64 for value in tensors.values()):
+        types = ", ".join(f"{name} {value.dtype}" for name, value in sorted(tensors.items()))
+        raise StateError(f"{path} holds {types}; accepted: float64 alone; save it again")
+    found = {name: value.numpy() for name, value in tensors.items()}
     shapes = {name: value.shape for name, value in found.items()}
     width = shapes.get("mean", (0,))[0]
     if width < 2 or shapes != {"n": (), "mean": (width,), "scatter": (width, width)}:
         raise StateError(f"{path} holds {shapes}; accepted: n, mean [d+1] and scatter [d+1,d+1]: copy it again")
     if not all(np.isfinite(value).all() for value in found.values()) or found["n"] < 0:
         raise StateError(f"{path} holds NaN, infinity or a negative count; save it again from examples that are finite")
-    return Moments(float(found["n"]), found["mean"], found["scatter"]), _settings(path, header)
+    settings = _settings(path, header)
+    note_if_plain(path, header)
+    return Moments(float(found["n"]), found["mean"], found["scatter"]), settings
 
 
 def _settings(path: str | os.PathLike[str], header: Mapping[str, str]) -> dict[str, Any]:

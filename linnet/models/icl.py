@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
-from .tensor_file import read_tensors, write_tensors
+from .tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 
 KINDS = ("full", "diag", "gd++")
-FORMAT, VERSION = "linnet-icl", "1"
+FORMAT = "linnet-icl"
 INIT_SCALE = 0.002  # of the authors' earlier code: variance 0.002 / layers per input
 
 
@@ -154,10 +154,10 @@ class ICLTransformer(nn.Module):
         return self.p.numel() + self.q.numel()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """One safetensors file, its configuration in the header; whole or not at all."""
-        header = {"format": FORMAT, "version": VERSION, "config": json.dumps(asdict(self.config), sort_keys=True)}
+        """One safetensors file, its configuration and a checksum in the header; whole or not at all."""
+        header = {"format": FORMAT, "config": json.dumps(asdict(self.config), sort_keys=True)}
         tensors = {"p": self.p.detach().contiguous(), "q": self.q.detach().contiguous()}
-        write_tensors(path, tensors, header)
+        write_sealed(path, tensors, header)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ICLTransformer:
@@ -167,6 +167,7 @@ class ICLTransformer(nn.Module):
             raise ValueError(f"{path} is not a file; accepted: a model that linnet icl wrote")
         header, tensors = read_tensors(path)
         config = _read_config(path, header)
+        tensors = unsealed(path, header, tensors)
         wanted = dict(zip("pq", config.shapes, strict=True))
         found = {name: tuple(value.shape) for name, value in tensors.items()}
         if found != wanted:
@@ -178,6 +179,7 @@ class ICLTransformer(nn.Module):
             raise ValueError(f"{path} holds NaN or infinity in its weights; train it again")
         model = cls(config, torch.Generator(), tensors["p"].dtype)  # of its own: torch's stays where it is
         model.load_state_dict(tensors)
+        note_if_plain(path, header)
         return model
 
 
@@ -210,10 +212,9 @@ def _read_config(path: Path, header: Mapping[str, str]) -> ICLConfig:
     if header.get("format") != FORMAT:
         found = header.get("format", "unknown")
         raise ValueError(f"{path} is a file of format {found!r}, not {FORMAT!r}; accepted: a model of linnet icl")
-    if header.get("version") != VERSION:
-        raise ValueError(
-            f"{path} has version {header.get('version')!r} and this linnet reads {VERSION!r}; update linnet"
-        )
+    if header.get("version") not in VERSIONS:
+        known = " and ".join(VERSIONS)
+        raise ValueError(f"{path} has version {header.get('version')!r} and this linnet reads {known}; update linnet")
     try:
         values = json.loads(header["config"])
         known = {one.name for one in fields(ICLConfig)}

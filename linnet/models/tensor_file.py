@@ -1,14 +1,17 @@
 """A small file of tensors with a header: one safetensors file, written whole or not at all, read whole or refused.
 
-    write_tensors(path, {"p": p, ...}, {"format": ..., "version": ..., ...})
-    header, tensors = read_tensors(path)
+    write_sealed(path, {"p": p, ...}, {"format": ..., ...})    adds version "2" and "crc32", that of a state file
+    header, tensors = read_tensors(path)                       mapped from the file
+    tensors = unsealed(path, header, tensors)                  copies, once they are what was written
 
-What the header and the shapes must be, whoever wrote the file checks.
+What the header and the shapes must be, whoever wrote the file checks. Version "1" had no checksum: it is still read,
+with a warning.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +20,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..atomic import replacing
+from ..errors import FileWarning
+from ..ops.state_file import crc32_of
+
+PLAIN, SEALED = VERSIONS = ("1", "2")  # without and with a checksum
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, str]) -> None:
@@ -38,3 +45,29 @@ def read_tensors(
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise refuse(f"{path} is not a whole safetensors file ({error}); copy it again") from None
+
+
+def write_sealed(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """`write_tensors`, with a checksum over the header and the tensors."""
+    header = header | {"version": SEALED}
+    write_tensors(path, tensors, header | {"crc32": crc32_of(header, tensors)})
+
+
+def unsealed(
+    path: str | os.PathLike[str],
+    header: Mapping[str, str],
+    tensors: Mapping[str, Tensor],
+    refuse: type[ValueError] = ValueError,
+) -> dict[str, Tensor]:
+    """Return copies of what `read_tensors` found: the file may change or go away. Damage raises `refuse`."""
+    copies, found = {name: value.clone() for name, value in tensors.items()}, header.get("crc32")
+    if found != (None if header.get("version") == PLAIN else crc32_of(header, copies)):
+        raise refuse(f"{path} is damaged: crc32 {found!r} is not that of its content; copy it again")
+    return copies
+
+
+def note_if_plain(path: str | os.PathLike[str], header: Mapping[str, str]) -> None:
+    """Warn, once for each file, that a file which is otherwise good has no checksum."""
+    if header.get("version") == PLAIN:
+        way_out = "load it and save it again to add one"
+        warnings.warn(f"{path} was written by an older linnet without a checksum; {way_out}", FileWarning, stacklevel=3)

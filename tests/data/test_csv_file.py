@@ -114,6 +114,20 @@ def test_cache_is_mapped_used_again_and_never_trusted(tmp_path: Path, monkeypatc
     assert read_csv(path, cache=cache).values.tolist() == [[1, 7.25], [3, -40]]
 
 
+def test_any_damaged_byte_of_a_cache_is_built_again(tmp_path: Path) -> None:
+    path, cache = write(tmp_path / "s.csv", PLAIN), tmp_path / "cache"
+    first = read_csv(path, cache=cache)
+    wanted, parts = (first.values.tolist(), first[1:]), sorted(cache.iterdir())
+    for file in parts:
+        data = file.read_bytes()
+        for i in range(0, len(data), 2):
+            file.unlink()  # what is mapped stays as it is
+            file.write_bytes(data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :])
+            again = read_csv(path, cache=cache)
+            assert (again.values.tolist(), again[1:]) == wanted, (file.name, i)
+            assert file.read_bytes() == data
+
+
 def test_a_refused_file_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="missing values"):
         read_csv(write(tmp_path / "s.csv", GAPS), cache=tmp_path / "cache")

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from linnet.data import files
 from linnet.data.bpe import BPETokenizer
-from linnet.data.token_file import HEADER, token_dtype, tokens_of
+from linnet.data.token_file import HEADER, read_tokens, token_dtype, tokens_of, write_tokens
 from linnet.data.tokenizer import ByteTokenizer, Tokenizer
 
 TEXT = "It is not down in any map; true places never are. " * 40
@@ -78,7 +78,7 @@ def test_the_file_is_a_safetensors_file_that_says_whose_it_is(text: Path, tmp_pa
     with safe_open(file, framework="np") as opened:
         assert opened.get_tensor("tokens").tolist() == BPE.encode(TEXT)
         meta = opened.metadata()
-    assert (meta["format"], meta["format_version"]) == ("linnet-tokens", "1")
+    assert (meta["format"], meta["format_version"]) == ("linnet-tokens", "2")
     assert meta["tokenizer"] == BPE.fingerprint
 
 
@@ -111,6 +111,17 @@ def test_a_damaged_file_is_built_again(text: Path, tmp_path: Path, damage: str) 
     file.write_bytes(changed)
     assert tokens_of(text, BPE, tmp_path / "cache").tolist() == wanted
     assert file.read_bytes() == data
+
+
+def test_a_changed_id_is_seen_in_a_file_of_any_size(tmp_path: Path) -> None:
+    """Also between the blocks that a sample of a large file would look at."""
+    file, dtype, meta = tmp_path / "a.tokens", token_dtype(256), {"tokenizer": "x"}
+    write_tokens(file, dtype, meta, iter([np.zeros(17 << 20, np.uint8)]))
+    assert read_tokens(file, dtype, meta) is not None
+    with open(file, "r+b") as opened:
+        opened.seek(HEADER + (1 << 16) + 100)
+        opened.write(b"\x01")
+    assert read_tokens(file, dtype, meta) is None
 
 
 def test_another_text_of_the_same_name_or_a_later_change_is_read_anew(text: Path, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_other_files_are_no_states(tmp_path: Path) -> None:
     (tmp_path / "text.safetensors").write_text("hello")
     save_file({"n": np.zeros(())}, tmp_path / "bare.safetensors", {"format": "linnet-icl-state", "version": "1"})
     sentences = {
-        "model": "has format 'linnet-icl', version '1'; accepted: 'linnet-icl-state'",
+        "model": "has format 'linnet-icl', version '2'; accepted: 'linnet-icl-state'",
         "text": "is not a whole safetensors file",
         "bare": "accepted: n, mean",
         "none": "is not a file",
