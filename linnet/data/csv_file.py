@@ -25,8 +25,8 @@ from typing import IO, Any, NamedTuple, TextIO, TypeAlias, cast
 
 import numpy as np
 
-from .. import checksum
 from ..atomic import atomic
+from ..checksum import crc32_of_bytes, crc32_of_file, crc32_of_json
 from ..errors import unknown
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -218,7 +218,7 @@ def _cached(base: Path, note: dict[str, Any]) -> Table | None:
     try:
         found = json.loads(base.with_name(base.name + ".json").read_bytes())
         crc32, numbers = found.pop("crc32"), base.with_name(base.name + ".f32")
-        good = crc32 == checksum.of_json(found, checksum.of_file(numbers))
+        good = crc32 == crc32_of_json(found, crc32_of_file(numbers))
         rows, names, skipped = found.pop("rows"), tuple(found.pop("names")), tuple(found.pop("skipped"))
         whole = good and numbers.stat().st_size == rows * len(names) * 4
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -235,10 +235,10 @@ def _stored(base: Path, note: dict[str, Any], file: Path) -> Table:
         for piece in reader.pieces():
             data = piece.astype("<f4").tobytes()
             out.write(data)
-            rows, crc32 = rows + len(piece), checksum.of_bytes([data], crc32)
+            rows, crc32 = rows + len(piece), crc32_of_bytes([data], crc32)
     note = note | {"rows": rows, "names": reader.names, "skipped": reader.skipped}
     with atomic(base.with_name(base.name + ".json")) as out:
-        out.write(json.dumps(note | {"crc32": checksum.of_json(note, crc32)}).encode())
+        out.write(json.dumps(note | {"crc32": crc32_of_json(note, crc32)}).encode())
     return _mapped(base, rows, reader.names, reader.skipped)
 
 

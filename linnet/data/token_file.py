@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import checksum
 from ..atomic import atomic
+from ..checksum import crc32_of_bytes
 from .files import PathLike, byte_pieces, sample_hash, text_pieces
 from .tokenizer import ByteTokenizer, Tokenizer, check_tokens
 
@@ -61,7 +61,7 @@ def write_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str], pieces:
         for ids in pieces:
             data = ids.astype(dtype).tobytes()
             out.write(data)
-            count, crc32 = count + len(ids), checksum.of_bytes([data], crc32)
+            count, crc32 = count + len(ids), crc32_of_bytes([data], crc32)
         out.seek(0)
         out.write(_header(dtype, count, meta | {"crc32": crc32}))
 
@@ -75,7 +75,7 @@ def read_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str]) -> Array
     ids = np.memmap(file, dtype=dtype, mode="r", offset=HEADER, shape=(count,))
     with open(file, "rb") as opened:
         start = opened.read(HEADER)
-    return ids if start == _header(dtype, count, meta | {"crc32": checksum.of_bytes([ids])}) else None
+    return ids if start == _header(dtype, count, meta | {"crc32": crc32_of_bytes([ids])}) else None
 
 
 def _header(dtype: np.dtype[Any], count: int, meta: dict[str, str]) -> bytes:

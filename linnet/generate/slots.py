@@ -144,6 +144,8 @@ class Slots:
     def _put_layer(self, slot: int, layer: int, part: AnyState, seen: int) -> None:
         mixer = self.mixers[layer]
         room = self.states[slot, self.program.offsets[layer] :]
+        if not isinstance(part, State):  # what a sum has beyond float32 is kept, keys and inputs are rounded
+            part = part.to(dtype=torch.float32)
         if isinstance(part, State):
             sums = torch.cat([part.s.reshape(-1), part.z.reshape(-1)])
             room[: len(sums)] = sums

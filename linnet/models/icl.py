@@ -213,8 +213,8 @@ def _read_config(path: Path, header: Mapping[str, str]) -> ICLConfig:
         found = header.get("format", "unknown")
         raise ValueError(f"{path} is a file of format {found!r}, not {FORMAT!r}; accepted: a model of linnet icl")
     if header.get("version") not in VERSIONS:
-        known = " and ".join(VERSIONS)
-        raise ValueError(f"{path} has version {header.get('version')!r} and this linnet reads {known}; update linnet")
+        version, read = header.get("version"), " and ".join(VERSIONS)
+        raise ValueError(f"{path} has version {version!r} and this linnet reads {read}; update linnet")
     try:
         values = json.loads(header["config"])
         known = {one.name for one in fields(ICLConfig)}

@@ -20,8 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from .. import checksum
 from ..atomic import atomic
+from ..checksum import crc32_of_bytes
 from ..errors import StateError
 from .checks import LONGEST, check_form
 from .state import AnyState, ConvState, KVState, MatrixState, PathLike, S, State, WindowState
@@ -263,7 +263,7 @@ def crc32_of(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """Over "key=value\n" of the other metadata, then the bytes of every tensor, both in the order of their names."""
     text = "".join(f"{key}={meta[key]}\n" for key in sorted(meta) if key != "crc32")
     rows = (tensors[name].reshape(-1).view(torch.uint8).numpy().data for name in sorted(tensors))
-    return checksum.of_bytes(rows, checksum.of_bytes([text.encode()]))
+    return crc32_of_bytes(rows, crc32_of_bytes([text.encode()]))
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .. import checksum
+from ..checksum import crc32_of_file, crc32_of_json
 from ..models.base import CONFIG, READABLE, WEIGHTS
 
 FORMAT, VERSION = "linnet-checkpoint", 1
@@ -67,7 +67,7 @@ def save(
         (temporary / OPTIMIZER).chmod(READABLE)
         files = {path.name: _facts(path) for path in sorted(temporary.iterdir())}
         content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
-        text = json.dumps(content | {"crc32": checksum.of_json(content)}, indent=1)
+        text = json.dumps(content | {"crc32": crc32_of_json(content)}, indent=1)
         (temporary / TRAINER).write_text(text, encoding="utf-8")
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
@@ -119,7 +119,7 @@ def verify(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is missing or not whole ({error!r})") from error
     if found != (FORMAT, VERSION):
         raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
-    if crc32 != checksum.of_json(trainer):
+    if crc32 != crc32_of_json(trainer):
         raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
     for name in {WEIGHTS, CONFIG, OPTIMIZER} | set(files):
         _compare(folder / name, files.get(name))
@@ -209,7 +209,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "crc32": checksum.of_file(path)}
+    return {"bytes": path.stat().st_size, "crc32": crc32_of_file(path)}
 
 
 def _compare(path: Path, wanted: dict[str, Any] | None) -> None:

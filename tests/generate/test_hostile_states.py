@@ -204,3 +204,13 @@ def test_what_an_engine_is_given_is_checked(case: str, backend: str) -> None:
         with pytest.raises(StateError, match=message):
             call()
     assert unchanged(before, memory(engine, engine.rows))
+
+
+@pytest.mark.parametrize("kind", ["conv", "window", "softmax"])
+def test_a_float64_state_enters_the_native_engine_rounded(kind: str) -> None:
+    engine, sessions = begun(kind, "native")
+    state = sessions[1].state
+    engine.restore([0], state.to(dtype=torch.float64))
+    found = engine.state([0])
+    pairs = [pair for layers in zip(state.layers, found.layers, strict=True) for pair in zip(*layers, strict=True)]
+    assert all(a is b is None or torch.equal(a, b) for a, b in pairs)
