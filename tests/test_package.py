@@ -82,11 +82,12 @@ MAY_IMPORT: dict[str, set[str] | None] = {
 TOP_LEVEL = {
     "__init__": {"errors", *FOLDERS, "ops"},
     "__main__": {"cli"},
-    "atomic": set(),
+    "atomic": {"lock"},
     "checksum": set(),
     "errors": set(),
+    "lock": {"errors"},
 }
-SHARED = {"atomic", "checksum", "errors"}  # of the standard library only, for every folder
+SHARED = {"atomic", "checksum", "errors", "lock"}  # of the standard library only, for every folder
 TORCH_ONLY = {"feature_maps", "native"}  # beside the standard library
 # Packages with a home: the only folders that may import them. Others than torch, numpy, safetensors have one.
 HOMES = {

@@ -1,13 +1,14 @@
 """`linnet import PATH --out DIR`: a pretrained softmax model of the Llama type becomes a folder of ours.
 
 The folder has config.json, model.safetensors (float32) and tokenizer.json. It appears whole or not at all: everything
-is read and checked first, written beside, then renamed.
+is read and checked first, written beside, then renamed; when another command has filled OUT meanwhile, that stays.
 """
 
 from __future__ import annotations
 
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,22 @@ def _check_out(out: Path) -> None:
 
 def _write(out: Path, model: Any, coder: Any) -> None:
     """All files in a folder beside `out`, which then takes its place."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in out.absolute().parents if not folder.exists()]
     beside = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(beside)
         coder.save(beside)
-        beside.rename(out)
+        try:
+            beside.rename(out)
+        except OSError:
+            _check_out(out)  # has it been filled meanwhile?
+            raise
     except BaseException:  # an interrupt as well: nothing half-written stays behind
         shutil.rmtree(beside, ignore_errors=True)
+        for folder in missing:
+            with suppress(OSError):  # not empty
+                folder.rmdir()
         raise
 
 

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from ..errors import StateError
+from ..lock import exclusive
 from ..reports.reproduce import html
 from . import reproduce_show
 from .bench_show import deliver
@@ -101,8 +102,9 @@ def run_reproduce(
         return
     folder = out or OUT / f"reproduce-{budget}"
     try:
-        status = run(claims, budget, folder, count, shipped, skip_damaged)
-        document = write_page(folder, skip_damaged)
+        with exclusive(folder):
+            status = run(claims, budget, folder, count, shipped, skip_damaged)
+            document = write_page(folder, skip_damaged)
     except StateError as error:
         raise way_on(error) from None
     deliver(document, json, reproduce_show.show)

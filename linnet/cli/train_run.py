@@ -1,16 +1,16 @@
 """One `linnet train` command, from its options to its last line: check, open the data, train, say what came out.
 
-Whatever is wrong is said before the first step, in the words of the command line, and a command that is refused leaves
-nothing behind. Under torchrun the first process opens the data, and so writes the token files that the others read.
+Whatever is wrong is said before the first step, in the words of the command line. The run's folder is locked before
+anything is written in it, and a command that is refused removes what it has created itself, and nothing else. Under
+torchrun the first process holds the folder and opens the data, so it writes the token files that the others read.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from signal import Signals
@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from ..atomic import Created
+from ..lock import exclusive
 from ..models import preset
 from ..train import Event, Team
 from ..train.checkpoint import names as checkpoints
@@ -83,16 +85,21 @@ def _go(
     team = Team.from_env(strategy)
     with ExitStack() as stack, _in_flags(out):
         stack.callback(team.close)
-        undo = stack.enter_context(ExitStack())
-        if team.rank == 0:
-            undo.callback(_restore, out, _found(out))
-        data = _opened(team, lambda begun: open_data(kind, settings, out, begun=begun), begun=bool(checkpoints(out)))
+        created = Created(out)
+
+        def read() -> Data:
+            if team.rank == 0:
+                stack.enter_context(exclusive(out))
+                stack.enter_context(created)
+            return open_data(kind, settings, out, begun=team.rank > 0 or bool(checkpoints(out)))
+
+        data = _opened(team, read)
         job = make_job(data)
         watcher = stack.enter_context(Watcher(job, data, out, quiet=team.rank > 0))
 
         def on_event(event: Event) -> None:
-            if event.kind == "start":
-                undo.pop_all()  # from now on there is something to keep
+            if event.kind == "start" and team.rank == 0:
+                created.keep()
             watcher.on_event(event)
 
         _, result = train(job, data, out, resume=resume, on_event=on_event, team=team)
@@ -101,12 +108,12 @@ def _go(
         sys.exit(128 + Signals[result.stopped] if result.stopped in Signals.__members__ else 1)
 
 
-def _opened(team: Team, read: Callable[[bool], Data], *, begun: bool) -> Data:
+def _opened(team: Team, read: Callable[[], Data]) -> Data:
     """The data, opened by the first process before the others; when it fails, all leave."""
     data, failure = None, None
     if team.rank == 0:
         try:
-            data = read(begun)
+            data = read()
         except ValueError as error:
             failure = error
     note = team.tell({"failed": failure is not None})
@@ -114,7 +121,7 @@ def _opened(team: Team, read: Callable[[bool], Data], *, begun: bool) -> Data:
         raise failure
     if note["failed"]:
         sys.exit(2)  # the first process says why
-    return data or read(True)
+    return data or read()
 
 
 def _absolute(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,24 +136,6 @@ def _check_folder(out: Path) -> None:
     there = next(path for path in (out, *out.parents) if path.exists())
     if not there.is_dir():
         raise ValueError(f"{there} is a file; accepted: a folder for the run, so name another one with --out")
-
-
-def _found(out: Path) -> tuple[set[Path], list[Path]]:
-    """What is there before a run: the entries of its folder, and the folders that are missing, innermost first."""
-    return set(out.iterdir()) if out.is_dir() else set(), [p for p in (out, *out.parents) if not p.exists()]
-
-
-def _restore(out: Path, found: tuple[set[Path], list[Path]]) -> None:
-    """Remove what has come since: only in the run's own folder, and folders around it only if they are empty."""
-    before, missing = found
-    for path in set(out.iterdir()) - before if out.is_dir() else ():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    for folder in missing:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 @contextmanager

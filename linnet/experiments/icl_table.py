@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..atomic import remove_torn
 from ..errors import StateError
 from ..icl import baselines
 from ..icl.evaluate import CHUNK, TEST_SEED, Predict, evaluate_model, measure
@@ -54,8 +55,7 @@ def run_table(
         clock = Clock(out / CLOCK, workers)
         models = out / MODELS
         models.mkdir(exist_ok=True)
-        for torn in models.glob(".*.tmp"):  # of a run that was killed while it saved
-            torn.unlink()
+        remove_torn(models)
         units = make_units(plan, out, store)
         if on_start is not None:
             on_start(units)

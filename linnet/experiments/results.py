@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
@@ -22,10 +23,12 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import StateError
+from ..lock import exclusive
 
 Row = dict[str, Any]
 FORMAT = 1
 PACKAGE = Path(__file__).resolve().parent.parent
+_writing: set[str] = set()  # files that this process has a Store of
 
 
 def make_row(
@@ -93,23 +96,27 @@ def check_experiment(rows: Iterable[Row], experiment: str, folder: Path) -> None
 class Store:
     """The rows of one file, and the right to add to it, which one process at a time can have; use with `with`.
 
+    The lock is that of the folder (linnet/lock.py). A file that was created and got no row is removed again.
     skip_damaged: lines that are no rows stay where they are and count as not there; else the first one is an error.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
-        self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise ValueError(f"{self.path} cannot be written ({error.strerror}); name another folder") from None
-        try:
-            _lock(self._file, self.path)
+        self.path, name = Path(path), os.path.realpath(path)
+        if name in _writing:
+            raise StateError(f"this process is writing {self.path} already; close that Store first")
+        with ExitStack() as stack:
+            stack.enter_context(exclusive(self.path.parent))
+            stack.callback(_writing.discard, name)
+            _writing.add(name)
+            is_new = not self.path.exists()
+            try:
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            except OSError as error:
+                raise ValueError(f"{self.path} cannot be written ({error.strerror}); name another folder") from None
+            stack.callback(self._close, is_new)
             self._rows = read_rows(self.path, damaged=[] if skip_damaged else None)
             self._cut_torn_line()
-        except BaseException:
-            os.close(self._file)
-            raise
+            self._open = stack.pop_all()
         self._keys = {key(row["config"]) for row in self._rows}
 
     def __enter__(self) -> Store:
@@ -120,7 +127,7 @@ class Store:
 
     def close(self) -> None:
         """Give the right to write back."""
-        os.close(self._file)
+        self._open.close()
 
     def rows(self) -> list[Row]:
         return list(self._rows)
@@ -148,6 +155,11 @@ class Store:
         self._rows.append(row)
         self._keys.add(found)
 
+    def _close(self, is_new: bool) -> None:
+        if is_new and not os.fstat(self._file).st_size:
+            self.path.unlink(missing_ok=True)
+        os.close(self._file)
+
     def _cut_torn_line(self) -> None:
         data = self.path.read_bytes()
         if data and not data.endswith(b"\n"):
@@ -167,18 +179,6 @@ def _parsed(line: bytes, path: Path, number: int) -> Row:
             "name another folder, or read it with the linnet that wrote it"
         )
     return row
-
-
-def _lock(file: int, path: Path) -> None:
-    """Held until the file is closed, by a kill as well. Windows has no such lock: there it is left to the user."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StateError(f"another process is writing {path}; wait until it ends, or name another folder") from None
 
 
 def _version(name: str) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..atomic import atomic
 from ..data.files import PathLike
+from ..lock import exclusive
 from .sets import ItemSet, read_set
 from .superglue import Item
 
@@ -53,14 +54,14 @@ def write_tasks(folder: PathLike, names: Sequence[str], data: PathLike | None = 
 def write_task(folder: Path, given: ItemSet) -> Config:
     """Three files of one set, each whole or not at all; the YAML comes last."""
     folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        split: _write_lines(folder / f"{given.name}.{split}.jsonl", getattr(given, split))
-        for split in ("items", "examples")
-    }
-    config = _config(given, files, folder)
-    with atomic(folder / f"{given.name}.yaml") as file:
-        file.write((json.dumps(config, indent=2) + "\n").encode())
+    with exclusive(folder):
+        files = {
+            split: _write_lines(folder / f"{given.name}.{split}.jsonl", getattr(given, split))
+            for split in ("items", "examples")
+        }
+        config = _config(given, files, folder)
+        with atomic(folder / f"{given.name}.yaml") as file:
+            file.write((json.dumps(config, indent=2) + "\n").encode())
     return config
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..atomic import atomic
 from ..data.tokenizer import Tokenizer
+from ..lock import exclusive
 from ..models.base import CONFIG, Model
 from .convert import HFModel, to_hf
 from .modeling import LinnetForCausalLM, LinnetForSequenceClassification
@@ -78,15 +79,16 @@ def export_remote_code(
     if tokenizer is not None and words is not None:
         name_tokens(hf.config, tokenizer, words)
     text, folder = modeling_file(), Path(folder)
-    hf.save_pretrained(folder)
-    if words is not None:
-        words.save_pretrained(folder)
-    with atomic(folder / FILE) as file:
-        file.write(text.encode())
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    config["auto_map"] = {auto: f"{Path(FILE).stem}.{name}" for auto, name in CLASSES.items()}
-    with atomic(folder / CONFIG) as file:
-        file.write((json.dumps(config, indent=2) + "\n").encode())
+    with exclusive(folder):
+        hf.save_pretrained(folder)
+        if words is not None:
+            words.save_pretrained(folder)
+        with atomic(folder / FILE) as file:
+            file.write(text.encode())
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config["auto_map"] = {auto: f"{Path(FILE).stem}.{name}" for auto, name in CLASSES.items()}
+        with atomic(folder / CONFIG) as file:
+            file.write((json.dumps(config, indent=2) + "\n").encode())
 
 
 def modeling_file() -> str:

@@ -20,14 +20,16 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..atomic import atomic, replacing
+from ..atomic import Created, atomic
 from ..layers import LearnedPositions
+from ..lock import exclusive
 from .backbone import Backbone
 from .config import ModelConfig
 from .state import ModelState
+from .tensor_file import write_tensors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 READABLE = 0o644  # as any other file; some versions of safetensors write for the owner's eyes only
@@ -88,13 +90,12 @@ class Model(nn.Module, ABC):
     def save_pretrained(self, folder: str | os.PathLike[str], state: Mapping[str, Tensor] | None = None) -> None:
         """Write config.json and model.safetensors, each in one atomic move; `state`: weights gathered elsewhere."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         weights = self.state_dict() if state is None else state
-        with replacing(folder / WEIGHTS) as new:
-            save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, new)
-            new.chmod(READABLE)
-        with atomic(folder / CONFIG) as file:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        with exclusive(folder), Created(folder), atomic(folder / CONFIG) as file:  # both are written, then renamed
             file.write((json.dumps(self.config.to_dict(), indent=2) + "\n").encode())
+            file.flush()
+            write_tensors(folder / WEIGHTS, tensors, {})
 
     @classmethod
     def from_pretrained(cls: type[M], folder: str | os.PathLike[str]) -> M:

@@ -30,7 +30,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
     """Tensors, contiguous, and strings by name; a place that takes no file is an OSError."""
     with replacing(Path(path)) as new:
         try:
-            save_file(tensors, new, metadata=header)
+            save_file(tensors, new, metadata=header or None)
         except SafetensorError as error:
             raise OSError(f"{path} cannot be written ({error}); name another place") from None
         new.chmod(0o644)  # as any other file; some versions of safetensors write for the owner's eyes only

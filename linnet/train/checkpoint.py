@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ..atomic import remove_torn
 from ..checksum import crc32_of_file, crc32_of_json
 from ..models.base import CONFIG, READABLE, WEIGHTS
 
@@ -143,13 +144,10 @@ def names(out: Path) -> list[str]:
 
 
 def clean(out: Path) -> None:
-    """Remove what a killed process left half-written; nobody else writes in a run's folder."""
-    leftovers: Iterable[Path] = (*out.glob(".*.tmp"), *(out / FOLDER).glob(".step-*.tmp"))
-    for path in leftovers:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    """Remove what a killed process left half-written: whoever calls this holds the folder's lock."""
+    remove_torn(out)
+    for path in (out / FOLDER).glob(".step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _chosen(out: Path, resume: bool | str) -> Path | None:

@@ -1,18 +1,21 @@
 """Keeper: what a run leaves behind and says of itself, done by the first process for all of them.
 
-It opens a checkpoint and gives it to every process, writes the next ones, keeps the log and passes events on. When the
-first process fails at that, every process leaves with the same sentence, instead of waiting for it for ever.
+It holds the run's folder (linnet/lock.py), opens a checkpoint and gives it to every process, writes the next ones,
+keeps the log and passes events on. When the first process fails at that, every process leaves with the same sentence,
+instead of waiting for it for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..lock import exclusive
 from ..models import Model
 from . import checkpoint
 from .autocast import Choice, choose_autocast
@@ -40,6 +43,7 @@ class Keeper:
         self.saved: Path | None = None  # the newest checkpoint of this run
         self._found: Checkpoint | None = None
         self._log: RunLog | None = None
+        self._lock = ExitStack()
 
     def open(self, model: Model, resume: bool | str) -> tuple[Progress, Choice, str]:
         """Where the run begins, in which precision, and in words; `restore` follows once there is an optimizer."""
@@ -100,9 +104,12 @@ class Keeper:
     def close(self) -> None:
         if self._log is not None:
             self._log.close()
+        self._lock.close()
 
     def _opened(self, model: Model, resume: bool | str) -> dict[str, Any]:
-        """What every process must know to begin."""
+        """What every process must know to begin. The folder is locked before anything in it is read or written."""
+        if self.out is not None:
+            self._lock.enter_context(exclusive(self.out))
         found = None if self.out is None else open_run(self.out, resume, model, self.config, self.data)
         self._found = found
         progress = Progress() if found is None else Progress.from_dict(found.trainer["progress"])

@@ -45,7 +45,8 @@ class RunLog:
         self.path = folder / NAME
         self.board = summary_writer(folder / "tensorboard", step or 0) if tensorboard else None
         if step is None or not self.path.exists():
-            self.path.write_bytes(b"")
+            with atomic(self.path):
+                pass
         else:
             cut_log(self.path, step)
         self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run

@@ -20,7 +20,7 @@ from .config import TrainConfig
 def open_run(
     out: Path, resume: bool | str, model: Model, config: TrainConfig, data: Mapping[str, Any]
 ) -> Checkpoint | None:
-    """The checkpoint to continue from, or None for a new run; the folder is there and tidy afterwards."""
+    """The checkpoint to continue from, or None for a new run. The caller holds the folder, which is tidy then."""
     out.mkdir(parents=True, exist_ok=True)
     checkpoint.clean(out)
     if not resume:

@@ -85,10 +85,10 @@ def test_one_writer_at_a_time_also_between_processes(tmp_path: Path) -> None:
     before = path.read_bytes()
     code = f"from linnet.experiments import Store; Store({str(path)!r})"
     with Store(path):
-        with pytest.raises(StateError, match=r"another process is writing .*wait until it ends"):
+        with pytest.raises(StateError, match=r"this process is writing .* already; close that Store first"):
             Store(path)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert "another process is writing" in done.stderr
+        assert f"is in use by process {os.getpid()}" in done.stderr
     assert path.read_bytes() == before
     Store(path).close()  # free again
 
@@ -122,7 +122,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, line: str, expected
 
 def test_a_place_that_cannot_be_written_or_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"rows.jsonl cannot be written .*name another folder"):
+    with pytest.raises(ValueError, match=r"file is a file; accepted: a folder, so name another one"):
         Store(tmp_path / "file" / "rows.jsonl")
     with pytest.raises(StateError, match=r"cannot be read .No such file"):
         read_rows(tmp_path / "rows.jsonl")

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...atomic import atomic
+from ...atomic import atomic, remove_torn
 from ...data.folders import data_folder
 from ...errors import StateError
+from ...lock import NAME as LOCK
 from .claim import Claim, Setting
 
 RUN, ROWS, CLOCK, FAILURES = "run.json", "rows.jsonl", "clock.json", "failures.json"
@@ -48,7 +49,10 @@ def found_data() -> tuple[str, ...]:
 
 
 def begin(out: Path, budget: str, claims: Sequence[Claim], *, shipped: bool = False) -> Run:
-    """Open a folder for these claims, new or to go on with; writes run.json. shipped: only data that come with us."""
+    """Open a folder for these claims, new or to go on with; writes run.json. shipped: only data that come with us.
+
+    The caller holds the folder (linnet/lock.py) from before this until the run ends.
+    """
     names = [claim.name for claim in claims]
     if (out / RUN).exists():
         run = read_run(out)
@@ -59,8 +63,8 @@ def begin(out: Path, budget: str, claims: Sequence[Claim], *, shipped: bool = Fa
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         run = Run(budget, () if shipped else found_data(), tuple(names), started=started)
     out.mkdir(parents=True, exist_ok=True)
-    for torn in out.rglob(".*.tmp"):  # of a run that was killed while it wrote a file
-        torn.unlink()
+    for folder in (out, *(path for path in out.rglob("*") if path.is_dir())):
+        remove_torn(folder)
     with atomic(out / RUN) as file:
         file.write(json.dumps(asdict(run), indent=1).encode())
     return run
@@ -103,7 +107,7 @@ def _check_same(run: Run, out: Path, budget: str, shipped: bool) -> None:
 def _check_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise StateError(f"{out} is a file; name a folder with --out")
-    held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    held = sorted(path.name for path in out.iterdir() if path.name != LOCK) if out.is_dir() else []
     if held:
         raise StateError(f"{out} holds {held[0]} and no {RUN}: it is not the folder of a run; name another with --out")
 
