@@ -2,6 +2,7 @@
 
     out, state = linnet.linear_attention(q, k, v)        q, k [B,T,H,D]   v, out [B,T,H,V]
     model = linnet.models.build(linnet.models.preset("char-small"))
+    found = linnet.load("runs/text")                     found.model, found.tokenizer, found.config
 
 The names below are all there is to import. They load on first use (PEP 562), so `import linnet` alone does not
 import torch and the command line can answer `--help` at once.
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
     from .layers import attention_map as attention_map
+    from .loading import LoadedModel as LoadedModel
+    from .loading import load as load
     from .ops import ConvState as ConvState
     from .ops import KVState as KVState
     from .ops import MatrixState as MatrixState
@@ -54,6 +57,7 @@ __all__ = [
     "BackendError",
     "ConvState",
     "KVState",
+    "LoadedModel",
     "MatrixState",
     "State",
     "StateError",
@@ -73,6 +77,7 @@ __all__ = [
     "layers",
     "linear_attention",
     "linear_attention_step",
+    "load",
     "load_states",
     "models",
     "pretrained",
@@ -89,7 +94,8 @@ __all__ = [
 ]
 
 _FOLDERS = ("data", "feature_maps", "generate", "icl", "layers", "models", "pretrained", "tasks", "train")
-_HOMES = {"BackendError": ".errors", "StateError": ".errors", "attention_map": ".layers"} | dict.fromkeys(_FOLDERS, "")
+_HOMES = {"BackendError": ".errors", "StateError": ".errors", "attention_map": ".layers"}
+_HOMES |= {"LoadedModel": ".loading", "load": ".loading"} | dict.fromkeys(_FOLDERS, "")
 
 
 def __getattr__(name: str) -> object:

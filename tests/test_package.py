@@ -21,6 +21,7 @@ PUBLIC = {
     "BackendError",
     "ConvState",
     "KVState",
+    "LoadedModel",
     "MatrixState",
     "State",
     "StateError",
@@ -40,6 +41,7 @@ PUBLIC = {
     "layers",
     "linear_attention",
     "linear_attention_step",
+    "load",
     "load_states",
     "models",
     "pretrained",
@@ -80,11 +82,12 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "cli": None,
 }
 TOP_LEVEL = {
-    "__init__": {"errors", *FOLDERS, "ops"},
+    "__init__": {"errors", "loading", *FOLDERS, "ops"},
     "__main__": {"cli"},
     "atomic": {"lock"},
     "checksum": set(),
     "errors": set(),
+    "loading": {"data", "models"},
     "lock": {"errors"},
 }
 SHARED = {"atomic", "checksum", "errors", "lock"}  # of the standard library only, for every folder
@@ -164,7 +167,8 @@ def test_public_names_are_listed_and_load() -> None:
 
 def test_names_are_those_of_their_homes() -> None:
     ops = import_module("linnet.ops")
-    for name in PUBLIC - FOLDERS - {"__version__", "StateError", "BackendError", "attention_map"}:
+    elsewhere = {"__version__", "StateError", "BackendError", "attention_map", "LoadedModel", "load"}
+    for name in PUBLIC - FOLDERS - elsewhere:
         assert getattr(linnet, name) is getattr(ops, name)
     assert linnet.feature_maps is import_module("linnet.feature_maps")
     assert linnet.attention_map is import_module("linnet.layers").attention_map

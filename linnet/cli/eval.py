@@ -62,7 +62,7 @@ def run_eval(
     more
         With --fewshot: other models to set beside it.
     checkpoint
-        Which one, such as step-00000200; the newest unless given.
+        best (by held-out loss, unless given), newest, or a step such as 200.
     split
         test, or valid where the data have no test part.
     rows
@@ -151,9 +151,9 @@ def _of_run(folder: Path, checkpoint: str | None, split: str, beam: int, weights
     if length != LENGTH:
         raise ValueError(f"--length is {length}, but a run has examples of its own; accepted: together with --text")
     data = open_data(job.kind, job.data, folder, begun=True)
-    model, step = _model(folder, checkpoint, data)
+    model, which = _model(folder, checkpoint, data)
     part = "test" if split == "test" and data.test is not None else "valid"
-    return Opened(job.kind, model, data.test if part == "test" else data.valid, {"step": step, "split": part}, data)
+    return Opened(job.kind, model, data.test if part == "test" else data.valid, which | {"split": part}, data)
 
 
 def _of_text(folder: Path, text: Path, length: int, of_runs: dict[str, Any]) -> Opened:
@@ -195,7 +195,8 @@ def _show(kind: str, found: dict[str, Any], beam: int) -> None:
     if "text" in found:
         print(f"{found['rows']:,} pieces of {found['text']}: {shown(found)}")
     else:
-        print(f"step {found['step']:,}, {found['rows']:,} examples of the {found['split']} part: {shown(found)}")
+        best = " (the best checkpoint by held-out loss)" if found["best"] else ""
+        print(f"step {found['step']:,}{best}, {found['rows']:,} examples of the {found['split']} part: {shown(found)}")
     if "stepped" in found:
         from .eval_step import line
 
@@ -208,19 +209,12 @@ def _show(kind: str, found: dict[str, Any], beam: int) -> None:
         print(f"{'beam ' + str(beam):>12}: {found['per_beam']:.4f} PER{words}")
 
 
-def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, int]:
-    """The model of a checkpoint that is whole and belongs to these data, and its step."""
-    from ..models import ModelConfig, build
-    from ..models.base import WEIGHTS, check_weights
-    from ..train.checkpoint import CheckpointError, load
+def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, dict[str, Any]]:
+    """The model of a checkpoint that is whole and belongs to these data, and which it is."""
+    from .loading import load
 
-    try:
-        found = load(folder, name or True)
-    except CheckpointError as error:
-        raise ValueError(
-            str(error).replace("continue from it with --resume", "measure it with --checkpoint")
-        ) from error
-    if found is None:
+    found = load(folder, name, quiet=True)
+    if found.trainer is None:
         raise ValueError(f"{folder} has no checkpoint yet; train longer, or until the first with --save-every")
     for part, was in found.trainer["data"].items():
         if was != getattr(data, part).fingerprint:
@@ -228,10 +222,8 @@ def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, int]:
                 f"the {part} data of {folder} are not those it was trained with (fingerprint "
                 f"{getattr(data, part).fingerprint}, was {was}); bring them back, or train a new run on these"
             )
-    model = build(ModelConfig.from_dict(found.config))
-    check_weights(found.model, model.state_dict(), str(found.folder / WEIGHTS))
-    model.load_state_dict(found.model)
-    return model.eval(), found.trainer["step"]
+    best = found.trainer["progress"].get("best_step") == found.trainer["step"]
+    return found.model, {"step": found.trainer["step"], "best": best}
 
 
 def _measured(kind: str, model: Any, source: Any, rows: int, batch_size: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from .eval_options import FewShotOptions
 from .generate_image import Bar
-from .generate_text import _opened
+from .loading import load_language
 
 LEGEND = "accuracy in % ± standard error (of choices compared per letter); ppl: perplexity of the word"
 
@@ -31,7 +31,7 @@ def ask(folders: list[Path], asked: FewShotOptions, *, json: bool) -> None:
         if value < 0:
             raise ValueError(f"--{name} is {value}; accepted: 0 or more")
     labels = _labels(folders)
-    opened = [_opened(folder, quiet=json) for folder in folders]
+    opened = [load_language(folder, quiet=json) for folder in folders]
     models = [fewshot.LinnetLM(model, tokenizer, context=asked.context) for model, tokenizer in opened]
     sets = fewshot.open_sets(asked.fewshot or tuple(fewshot.SETS), asked.shots, asked.limit or None)
     document: dict[str, Any] = {"limit": asked.limit, "seed": asked.seed, "models": [], "rows": []}

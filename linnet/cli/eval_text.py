@@ -18,7 +18,7 @@ from ..data.files import byte_pieces, text_pieces
 from ..models import LanguageModel
 from ..models.language import IGNORE
 from ..train.jobs import FILE as RUN
-from .generate_text import _opened
+from .loading import load_language
 
 
 class Pieces:
@@ -51,7 +51,7 @@ def opened(folder: Path, text: Path, size: int) -> tuple[LanguageModel, Pieces]:
             f"--text is {text}, but {folder} is a run with held-out data of its own; leave --text out, or name one of "
             f"its checkpoints instead, such as {folder / 'checkpoints' / 'step-00000200'}"
         )
-    model, tokenizer = _opened(folder, quiet=False)
+    model, tokenizer = load_language(folder)
     pieces = Pieces(_ids(text, tokenizer), tokenizer, size)
     if pieces.length < 1:
         raise ValueError(f"{text} has {len(pieces.ids)} tokens; accepted: a text of {1 + pieces.first} or more")

@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from .loading import load_image_model
 from .train_show import duration
 
 WAYS = 3  # completions of each image
@@ -27,6 +28,7 @@ Shape = tuple[int, ...]  # [H,W] or [H,W,3]
 def image(
     run: Path,
     *,
+    checkpoint: str | None = None,
     out: Path = Path("samples.png"),
     count: int = 16,
     complete: Annotated[bool, Parameter(negative="")] = False,
@@ -44,6 +46,8 @@ def image(
     ----------
     run
         The --out of `linnet train image`.
+    checkpoint
+        best (by held-out loss, unless given), newest, or a step such as 200.
     out
         The PNG file; one that is there is replaced.
     count
@@ -70,7 +74,7 @@ def image(
     from ..generate.grid import save_grid
     from ..generate.images import SHORT, sample_images
 
-    model = _model(run)
+    model = load_image_model(run, checkpoint)
     held_out, size = _images(run, model, count, tuple(shape) if shape else None, complete)
     known = None if held_out is None else held_out[:, : _given(share, size)].repeat_interleave(WAYS, dim=0)
     total = count if known is None else WAYS * count
@@ -122,17 +126,6 @@ def _check(
     if out.is_dir():
         raise ValueError(f"--out is {out}, which is a folder; accepted: a file to write, such as {out / 'samples.png'}")
     return 0.5 if given is None else given
-
-
-def _model(run: Path) -> Any:
-    """The image model of a run's newest checkpoint."""
-    from ..models import Model
-    from ..models.base import newest, read_config
-
-    task = read_config(newest(run)).task
-    if task != "image":
-        raise ValueError(f"{run} holds a {task} model; accepted: an image model, which `linnet train image` makes")
-    return Model.from_pretrained(run)
 
 
 def _images(run: Path, model: Any, count: int, shape: Shape | None, complete: bool) -> tuple[Any, Shape]:

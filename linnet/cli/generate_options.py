@@ -35,8 +35,10 @@ class ChoiceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningOptions:
-    """Precision, back end, and where states are kept."""
+    """Checkpoint, precision, back end, and where states are kept."""
 
+    checkpoint: str | None = None
+    """Of a run: best (by held-out loss, unless given), newest, or a step such as 200."""
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     """Precision of the weights in the steps: less time per token, or exact; the prompt is read in float32."""
     backend: Literal["auto", "native", "torch"] = "auto"

@@ -19,13 +19,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..data import ByteTokenizer, Tokenizer, load_tokenizer
-from ..data.tokenizer import FILE
 from ..generate import Completion, Engine, Generation, Sampling, beam_search, open_engine
-from ..models import LanguageModel, Model, ModelState
-from ..train.checkpoint import FOLDER
+from ..models import LanguageModel, ModelState
 from ..train.stop import StopSignal
 from .generate_options import ChoiceOptions, RunningOptions
+from .loading import load_language
 
 TEMPERATURE = 0.8
 NAMES = {"max_tokens": "--tokens", "prompt 0": "the prompt", "stop has ": "--stop has "}  # library -> command line
@@ -52,7 +50,7 @@ def write(run: Path, prompt: str, wanted: Wanted, choice: ChoiceOptions, running
     _check(wanted, choice, running)
     with _in_flags():
         sampling = _sampling(choice)
-        model, tokenizer = _opened(run, quiet=wanted.quiet)
+        model, tokenizer = load_language(run, running.checkpoint, quiet=wanted.quiet)
         states = None
         if running.from_state is not None:
             states = ModelState.load(running.from_state, model=model, tokenizer=tokenizer)
@@ -128,27 +126,6 @@ def _read_all(engine: Engine, done: list[Completion]) -> ModelState:
     if last:
         engine.step(torch.tensor(list(last.values())), list(last))
     return engine.state(rows)
-
-
-def _opened(run: Path, *, quiet: bool) -> tuple[LanguageModel, Tokenizer]:
-    model = Model.from_pretrained(run)
-    if not isinstance(model, LanguageModel):
-        raise ValueError(
-            f"{run} holds a model for the task {model.config.task!r}; accepted: a language model, which "
-            "`linnet train text` makes"
-        )
-    places = [run, run.parent.parent] if run.parent.name == FOLDER else [run]  # a checkpoint's run has the tokenizer
-    for place in places:
-        if (place / FILE).is_file():
-            return model, load_tokenizer(place / FILE)
-    if model.config.vocab_size != ByteTokenizer.vocab_size:
-        raise ValueError(
-            f"{run} has no {FILE}, and the model has {model.config.vocab_size} tokens; put the tokenizer it was "
-            "trained with there (Tokenizer.save)"
-        )
-    if not quiet:
-        print(f"{run} has no {FILE}; its 256 tokens are taken for bytes", file=sys.stderr)
-    return model, ByteTokenizer()
 
 
 def _sampling(choice: ChoiceOptions) -> Sampling:

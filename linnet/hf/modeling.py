@@ -25,7 +25,8 @@ from transformers.modeling_outputs import (
 
 from ..models.activations import RECOMPUTE, Recompute, recomputed
 from ..models.backbone import Backbone
-from ..models.base import WEIGHTS, newest, read_config
+from ..models.base import WEIGHTS, read_config
+from ..models.folder import find
 from ..models.language import LanguageModel
 from ..models.state import ModelState
 from ..models.stream import Classifier
@@ -144,13 +145,13 @@ class LinnetForCausalLM(
 
     @classmethod
     def from_linnet(cls, folder: str | os.PathLike[str]) -> LinnetForCausalLM:
-        """The language model in a folder that linnet wrote: save_pretrained, or a training run's newest checkpoint."""
-        where = newest(Path(folder))
-        config = read_config(where)
+        """The language model in a folder that linnet wrote: save_pretrained, or a training run's best checkpoint."""
+        found = find(Path(folder))
+        config = read_config(found.folder)
         if config.task != "language":
-            raise ValueError(f"{where} holds a {config.task!r} model; accepted: a 'language' model")
+            raise ValueError(f"{found.folder} holds a {config.task!r} model; accepted: a 'language' model")
         model = LanguageModel(config)
-        model.load_weights(where / WEIGHTS)
+        model.load_weights(found.folder / WEIGHTS, verified=found.trainer is not None)
         return cls(cls.config_class.of(config), model)
 
     def get_input_embeddings(self) -> nn.Module:

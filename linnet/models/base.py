@@ -2,7 +2,9 @@
 
     total, n = model.loss(batch)                        sum of nats with its graph, and how many they are a sum of
     model.save_pretrained(folder)                       config.json and model.safetensors, nothing else
-    Model.from_pretrained(folder)                       also a run's folder: its newest checkpoint
+    Model.from_pretrained(folder)                       also a run's folder: its best checkpoint by held-out loss
+
+The header of model.safetensors has the fingerprint of configuration and weights: what was damaged since is refused.
 
 Loss and metrics are sums with counts, so they add up over batches and processes, however ragged.
 """
@@ -19,8 +21,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ..atomic import Created, atomic
@@ -28,10 +28,13 @@ from ..layers import LearnedPositions
 from ..lock import exclusive
 from .backbone import Backbone
 from .config import ModelConfig
+from .folder import CONFIG as CONFIG
+from .folder import WEIGHTS as WEIGHTS
+from .folder import Found, find
 from .state import ModelState
-from .tensor_file import write_tensors
+from .tensor_file import read_tensors, write_tensors
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CHECKSUM = "fingerprint"  # in the header of model.safetensors
 READABLE = 0o644  # as any other file; some versions of safetensors write for the owner's eyes only
 M = TypeVar("M", bound="Model")
 
@@ -81,46 +84,45 @@ class Model(nn.Module, ABC):
 
     def fingerprint(self) -> str:
         """Eight hex digits that change with the configuration or any weight: whose state is this?"""
-        crc = zlib.crc32(json.dumps(self.config.to_dict(), sort_keys=True).encode())
-        for name, value in sorted(self.state_dict().items()):
-            data = value.detach().cpu().reshape(-1).view(torch.uint8).numpy()  # a row, for single numbers too
-            crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
-        return f"{crc:08x}"
+        return fingerprint_of(self.config.to_dict(), self.state_dict())
 
     def save_pretrained(self, folder: str | os.PathLike[str], state: Mapping[str, Tensor] | None = None) -> None:
         """Write config.json and model.safetensors, each in one atomic move; `state`: weights gathered elsewhere."""
         folder = Path(folder)
         weights = self.state_dict() if state is None else state
         tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+        config = self.config.to_dict()
         with exclusive(folder), Created(folder), atomic(folder / CONFIG) as file:  # both are written, then renamed
-            file.write((json.dumps(self.config.to_dict(), indent=2) + "\n").encode())
+            file.write((json.dumps(config, indent=2) + "\n").encode())
             file.flush()
-            write_tensors(folder / WEIGHTS, tensors, {})
+            write_tensors(folder / WEIGHTS, tensors, {CHECKSUM: fingerprint_of(config, tensors)})
 
     @classmethod
-    def from_pretrained(cls: type[M], folder: str | os.PathLike[str]) -> M:
-        """The model in a folder that `save_pretrained` or a training run wrote."""
-        from . import build  # the list of models, which imports this file
-
-        folder = newest(Path(folder))
-        model = build(read_config(folder))
+    def from_pretrained(cls: type[M], folder: str | os.PathLike[str], *, checkpoint: str | None = None) -> M:
+        """The model in a folder that `save_pretrained` or a training run wrote; `checkpoint` as in `linnet.load`."""
+        found = find(Path(folder), checkpoint)
+        model, _ = open_model(found)
         if not isinstance(model, cls):
-            raise ValueError(f"{folder} holds a {type(model).__name__}, not a {cls.__name__}")
-        model.load_weights(folder / WEIGHTS)
+            raise ValueError(f"{found.folder} holds a {type(model).__name__}, not a {cls.__name__}")
         return model
 
-    def load_weights(self, path: Path) -> None:
-        """Weights from a safetensors file; a missing, foreign or misshapen tensor is named."""
-        try:
-            weights = load_file(path)
-        except FileNotFoundError:
-            raise ValueError(f"{path} does not exist; accepted: a folder with {CONFIG} and {WEIGHTS}") from None
-        except SafetensorError as error:
-            raise ValueError(
-                f"{path} is not a whole safetensors file ({error}); copy it again or use a backup"
-            ) from None
+    def load_weights(self, path: Path, *, verified: bool = False) -> bool:
+        """Weights from a safetensors file; a damaged file, a missing, foreign or misshapen tensor is named.
+
+        Returns whether the content was compared with a checksum: one in the file, or before (`verified`).
+        """
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist; accepted: a folder with {CONFIG} and {WEIGHTS}")
+        header, weights = read_tensors(path)
         check_weights(weights, self.state_dict(), str(path))
+        wanted = None if verified else header.get(CHECKSUM)
+        if wanted is not None and wanted != fingerprint_of(_values(path.parent / CONFIG), weights):
+            raise ValueError(
+                f"{path} or the {CONFIG} beside it is damaged: the {CHECKSUM} is not {wanted}; copy both again or use "
+                "a backup"
+            )
         self.load_state_dict(weights)
+        return verified or wanted is not None
 
 
 class StreamModel(Model):
@@ -162,19 +164,51 @@ def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: st
             raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
         if name not in wanted:
             raise ValueError(f"{where} has {name!r}, unknown to this model; it belongs to another configuration")
+        kinds = [getattr(side[name], "dtype", None) for side in (given, wanted)]
+        if None not in kinds and not _fits(*kinds):
+            raise ValueError(f"{where}: {name!r} is {kinds[0]} where the model has {kinds[1]}; restore the file")
         if given[name].shape != wanted[name].shape:
             got, want = list(given[name].shape), list(wanted[name].shape)
             raise ValueError(f"{where}: {name!r} has shape {got} where the configuration says {want}; restore the file")
 
 
-def newest(folder: Path) -> Path:
-    """The folder with the weights: itself, or the checkpoint a run's `latest` file names."""
-    pointer = folder / "latest"
-    return folder / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else folder
+def _fits(given: torch.dtype, wanted: torch.dtype) -> bool:
+    """Weights of any floating-point precision are read as the model's; everything else must be as it is there."""
+    return given == wanted or (given.is_floating_point and wanted.is_floating_point and given.itemsize > 1)
+
+
+def fingerprint_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
+    """CRC-32 over the configuration as JSON, then the name and the bytes of every tensor, in the order of the names."""
+    crc = zlib.crc32(json.dumps(config, sort_keys=True).encode())
+    for name, value in sorted(weights.items()):
+        data = value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data  # a row, for single numbers too
+        crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
+    return f"{crc:08x}"
+
+
+def open_model(found: Found) -> tuple[Model, tuple[str, ...]]:
+    """The model of a folder, its weights verified, and notes: which checkpoint it is, or that nothing was verified."""
+    from . import build  # the list of models, which imports this file
+
+    model = build(read_config(found.folder))
+    compared = model.load_weights(found.folder / WEIGHTS, verified=found.trainer is not None)
+    notes = [found.note] if found.note else []
+    if not compared:
+        notes.append(f"{found.folder / WEIGHTS} has no checksum, as an older linnet wrote it; it is taken as it is")
+    return model, tuple(notes)
 
 
 def read_config(folder: Path) -> ModelConfig:
-    path = folder / CONFIG
+    values = _values(folder / CONFIG)
+    if "model_type" in values:
+        raise ValueError(
+            f"{folder} is a Hugging Face folder (model_type {values['model_type']!r}); load it with linnet.hf, or a "
+            "Llama-type model with `linnet import`"
+        )
+    return ModelConfig.from_dict(values)
+
+
+def _values(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: a folder that a training run or save_pretrained wrote")
     try:
@@ -183,9 +217,4 @@ def read_config(folder: Path) -> ModelConfig:
         raise ValueError(f"{path} is not JSON ({error}); restore it from the run it came from") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}; accepted: a JSON object of ModelConfig fields")
-    if "model_type" in values:
-        raise ValueError(
-            f"{folder} is a Hugging Face folder (model_type {values['model_type']!r}); load it with linnet.hf, or a "
-            "Llama-type model with `linnet import`"
-        )
-    return ModelConfig.from_dict(values)
+    return values

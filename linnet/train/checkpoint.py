@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -24,17 +23,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..atomic import remove_torn
-from ..checksum import crc32_of_file, crc32_of_json
-from ..models.base import CONFIG, READABLE, WEIGHTS
-
-FORMAT, VERSION = "linnet-checkpoint", 1
-FOLDER, POINTER = "checkpoints", "latest"
-OPTIMIZER, TRAINER = "optimizer.safetensors", "trainer.json"
-NAME = re.compile(r"step-\d{8,}")
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be written, or cannot be continued from; the sentence says why and what to do."""
+from ..checksum import crc32_of_json
+from ..models.base import READABLE
+from ..models.folder import (
+    CONFIG,
+    FOLDER,
+    FORMAT,
+    OPTIMIZER,
+    POINTER,
+    TRAINER,
+    VERSION,
+    WEIGHTS,
+    facts_of,
+    folder_name,
+    newest_good,
+    pointed,
+    step_of,
+)
+from ..models.folder import CheckpointError as CheckpointError
+from ..models.folder import names as names
+from ..models.folder import verify as verify
 
 
 class Checkpoint(NamedTuple):
@@ -45,14 +53,6 @@ class Checkpoint(NamedTuple):
     config: dict[str, Any]  # the model's configuration
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]  # "parameter.key" -> tensor
-
-
-def folder_name(step: int) -> str:
-    return f"step-{step:08d}"
-
-
-def _step(name: str) -> int:
-    return int(name.removeprefix("step-"))
 
 
 def save(
@@ -66,7 +66,7 @@ def save(
         write_model(temporary)
         save_file({name: x.detach().contiguous() for name, x in optimizer.items()}, temporary / OPTIMIZER)
         (temporary / OPTIMIZER).chmod(READABLE)
-        files = {path.name: _facts(path) for path in sorted(temporary.iterdir())}
+        files = {path.name: facts_of(path) for path in sorted(temporary.iterdir())}
         content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
         text = json.dumps(content | {"crc32": crc32_of_json(content)}, indent=1)
         (temporary / TRAINER).write_text(text, encoding="utf-8")
@@ -109,38 +109,13 @@ def read(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} cannot be read ({error})") from error
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """What trainer.json says, once its own CRC-32 and the size and CRC-32 of every file are right."""
-    path = folder / TRAINER
-    try:
-        trainer = json.loads(path.read_text(encoding="utf-8"))
-        crc32, files = trainer.pop("crc32"), trainer["files"]
-        found = (trainer["format"], trainer["version"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is missing or not whole ({error!r})") from error
-    if found != (FORMAT, VERSION):
-        raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
-    if crc32 != crc32_of_json(trainer):
-        raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
-    for name in {WEIGHTS, CONFIG, OPTIMIZER} | set(files):
-        _compare(folder / name, files.get(name))
-    return trainer
-
-
 def prune(out: Path, step: int, keep: int, best: int | None) -> None:
     """Remove checkpoints up to `step` beyond the `keep` newest, but never the best one nor the one `latest` names."""
-    old = [name for name in names(out) if _step(name) <= step][:-keep]
-    spare = {_pointed(out), None if best is None else folder_name(best)}
+    old = [name for name in names(out) if step_of(name) <= step][:-keep]
+    spare = {pointed(out), None if best is None else folder_name(best)}
     for name in old:
         if name not in spare:
             _remove(out / FOLDER / name)
-
-
-def names(out: Path) -> list[str]:
-    """Names of the checkpoints in a run's folder, oldest first."""
-    folder = out / FOLDER
-    found = [path.name for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(found, key=_step)
 
 
 def clean(out: Path) -> None:
@@ -157,68 +132,29 @@ def _chosen(out: Path, resume: bool | str) -> Path | None:
             some = ", ".join(there) or "none"
             raise CheckpointError(f"resume is {resume!r}, which is not in {out / FOLDER}; accepted: {some}")
         return out / FOLDER / resume
-    pointed = _pointed(out) or (there[-1] if there else None)
-    return None if pointed is None else out / FOLDER / pointed
-
-
-def _pointed(out: Path) -> str | None:
-    """The folder name in `latest`, or None before the first save."""
-    pointer = out / POINTER
-    if not pointer.exists():
-        return None
-    text = pointer.read_text(encoding="utf-8", errors="replace").strip()
-    name = text.removeprefix(f"{FOLDER}/")
-    if not NAME.fullmatch(name):
-        good = _newest_good(out, names(out))
-        way = f"continue with --resume {good}" if good else "there is no good checkpoint beside it"
-        raise CheckpointError(f"{pointer} says {text!r}; accepted: {FOLDER}/step-00001000 or the like; {way}")
-    return name
+    last = pointed(out) or (there[-1] if there else None)
+    return None if last is None else out / FOLDER / last
 
 
 def _older(folder: Path) -> str:
     out = folder.parent.parent
-    before = [name for name in names(out) if _step(name) < _step(folder.name)]
-    good = _newest_good(out, before)
+    before = [name for name in names(out) if step_of(name) < step_of(folder.name)]
+    good = newest_good(out, before)
     if good is None:
         return "there is no older good checkpoint, so start again in another folder"
     return f"the newest older good one is {good}: continue from it with --resume {good}"
 
 
-def _newest_good(out: Path, candidates: list[str]) -> str | None:
-    for name in reversed(candidates):
-        try:
-            verify(out / FOLDER / name)
-        except CheckpointError:
-            continue
-        return name
-    return None
-
-
 def last_good(out: Path) -> str:
     """What is left when something could not be written, and what to do about it."""
-    pointed = _pointed(out)
-    if pointed is None:
+    last = pointed(out)
+    if last is None:
         return "nothing was saved before it, so make room and start again"
-    return f"the last good checkpoint is {pointed}: make room and continue from it with --resume"
+    return f"the last good checkpoint is {last}: make room and continue from it with --resume"
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     return {name: x.clone() for name, x in load_file(path).items()}  # copies: the file may go away
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "crc32": crc32_of_file(path)}
-
-
-def _compare(path: Path, wanted: dict[str, Any] | None) -> None:
-    if wanted is None or not path.is_file():
-        raise CheckpointError(f"{path} is missing" + ("" if wanted else f" in {TRAINER}"))
-    size = path.stat().st_size
-    if size != wanted["bytes"]:
-        raise CheckpointError(f"{path} has {size} bytes where {TRAINER} says {wanted['bytes']}")
-    crc32 = _facts(path)["crc32"]
-    if crc32 != wanted["crc32"]:
-        raise CheckpointError(f"{path} is damaged: its crc32 is {crc32} where {TRAINER} says {wanted['crc32']}")
 
 
 def point(out: Path, name: str) -> None:
