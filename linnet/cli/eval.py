@@ -18,7 +18,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 
 from .eval_options import FewShot, FewShotOptions
-from .train_show import shown
+from .train_show import examples, shown
 
 BATCH = 16  # examples at a time
 LENGTH = 256  # tokens of a piece of --text
@@ -119,7 +119,7 @@ def run_eval(
     if json:
         print(json_format.dumps(_finite(found)))
     else:
-        _show(here.kind, found, beam)
+        _show(here.kind, here.source, found, beam)
 
 
 def _few_shot(folders: list[Path], asked: FewShotOptions, of_data: dict[str, Any], json: bool) -> None:
@@ -191,12 +191,13 @@ def _finite(found: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}
 
 
-def _show(kind: str, found: dict[str, Any], beam: int) -> None:
+def _show(kind: str, source: Any, found: dict[str, Any], beam: int) -> None:
     if "text" in found:
         print(f"{found['rows']:,} pieces of {found['text']}: {shown(found)}")
     else:
         best = " (the best checkpoint by held-out loss)" if found["best"] else ""
-        print(f"step {found['step']:,}{best}, {found['rows']:,} examples of the {found['split']} part: {shown(found)}")
+        rows = examples(source, found["rows"])
+        print(f"step {found['step']:,}{best}, {rows} of the {found['split']} part: {shown(found)}")
     if "stepped" in found:
         from .eval_step import line
 
@@ -214,16 +215,15 @@ def _model(folder: Path, name: str | None, data: Any) -> tuple[Any, dict[str, An
     from .loading import load
 
     found = load(folder, name, quiet=True)
-    if found.trainer is None:
-        raise ValueError(f"{folder} has no checkpoint yet; train longer, or until the first with --save-every")
-    for part, was in found.trainer["data"].items():
+    assert found.trainer is not None  # it is a run: it has run.json
+    trainer = found.trainer
+    for part, was in trainer["data"].items():
         if was != getattr(data, part).fingerprint:
             raise ValueError(
                 f"the {part} data of {folder} are not those it was trained with (fingerprint "
                 f"{getattr(data, part).fingerprint}, was {was}); bring them back, or train a new run on these"
             )
-    best = found.trainer["progress"].get("best_step") == found.trainer["step"]
-    return found.model, {"step": found.trainer["step"], "best": best}
+    return found.model, {"step": trainer["step"], "best": trainer["progress"].get("best_step") == trainer["step"]}
 
 
 def _measured(kind: str, model: Any, source: Any, rows: int, batch_size: int) -> dict[str, float]:

@@ -79,7 +79,8 @@ class Watcher:
         model, train = self.job.model, self.job.train
         names = model.mixer if isinstance(model.mixer, str) else ", ".join(model.mixer)
         shape = f"{model.n_layers} layers of {names}, width {model.d_model}: {size(model)}"
-        data = f"{self.data.train.length:,} examples to train on, {self.data.valid.length:,} held out"
+        train_on, held_out = examples(self.data.train), examples(self.data.valid)
+        data = f"{train_on} to train on, {held_out} held out"
         return f"{shape}\n{data}; {train.steps:,} steps of {train.batch_size}"
 
     def _now(self, values: dict[str, Any]) -> str:
@@ -94,6 +95,12 @@ class Watcher:
 
             self.per_token = bytes_per_token(self.data.valid, self.job.train.eval_rows)
         return shown(metrics | {"bits_per_byte": metrics["bits"] / self.per_token})
+
+
+def examples(source: Any, rows: int | None = None) -> str:
+    """How many examples, and what one is where that does not go without saying."""
+    what = getattr(source, "example", "")
+    return f"{source.length if rows is None else rows:,} examples" + (f" ({what})" if what else "")
 
 
 def size(config: Any) -> str:

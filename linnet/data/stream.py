@@ -76,6 +76,11 @@ class StreamSource:
         self.length = spare // self.stride + 1
         self.fingerprint = self._fingerprint()
 
+    @property
+    def example(self) -> str:
+        """What an example is, in words."""
+        return f"windows of {self.context} steps, {'one from every step' if self.stride == 1 else 'end to end'}"
+
     def position(self, row: int) -> int:
         """Where in the series window `row` starts."""
         return self.start + row * self.stride

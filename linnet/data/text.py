@@ -80,6 +80,11 @@ class TextSource:
         identity += [sample_hash(ids.view(np.uint8)) for ids in arrays]
         self.fingerprint = sha256(" ".join(identity).encode()).hexdigest()[:16]
 
+    @property
+    def example(self) -> str:
+        """What an example is, in words."""
+        return f"windows of {self.seq_len} tokens, {'one from every token' if self.split == 'train' else 'end to end'}"
+
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """{"tokens", "targets"}: [B,T] int64; beyond the end of a text 0 and -100."""
         tokens = np.zeros((len(rows), self.seq_len), np.int64)

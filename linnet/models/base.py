@@ -164,12 +164,12 @@ def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: st
             raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
         if name not in wanted:
             raise ValueError(f"{where} has {name!r}, unknown to this model; it belongs to another configuration")
-        kinds = [getattr(side[name], "dtype", None) for side in (given, wanted)]
-        if None not in kinds and not _fits(*kinds):
-            raise ValueError(f"{where}: {name!r} is {kinds[0]} where the model has {kinds[1]}; restore the file")
+        got, want = (getattr(side[name], "dtype", None) for side in (given, wanted))
+        if got is not None and want is not None and not _fits(got, want):
+            raise ValueError(f"{where}: {name!r} is {got} where the model has {want}; restore the file")
         if given[name].shape != wanted[name].shape:
-            got, want = list(given[name].shape), list(wanted[name].shape)
-            raise ValueError(f"{where}: {name!r} has shape {got} where the configuration says {want}; restore the file")
+            has, says = list(given[name].shape), list(wanted[name].shape)
+            raise ValueError(f"{where}: {name!r} has shape {has} where the configuration says {says}; restore the file")
 
 
 def _fits(given: torch.dtype, wanted: torch.dtype) -> bool:

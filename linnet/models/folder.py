@@ -19,7 +19,7 @@ from ..checksum import crc32_of_file, crc32_of_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OPTIMIZER, TRAINER = "optimizer.safetensors", "trainer.json"
-FOLDER, POINTER = "checkpoints", "latest"
+FOLDER, POINTER, RUN = "checkpoints", "latest", "run.json"
 FORMAT, VERSION = "linnet-checkpoint", 1
 NAME = re.compile(r"step-\d{8,}")
 BEST, NEWEST = "best", "newest"
@@ -42,7 +42,7 @@ def find(path: Path, checkpoint: str | None = None) -> Found:
 
     checkpoint: of a run's folder: best (None), newest, a step such as 200, or a name such as step-00000200.
     """
-    if (path / POINTER).is_file() or names(path):
+    if (path / POINTER).is_file() or (path / RUN).is_file() or names(path):
         return _of_run(path, checkpoint or BEST)
     if checkpoint is not None:
         raise ValueError(f"checkpoint is {checkpoint!r}, but {path} is not the folder of a run; leave it out")

@@ -29,6 +29,7 @@ from ..data.stream import FILES as STREAMS
 from ..data.stream import StreamSource, generated_stream, stream_file
 from ..errors import unknown
 from ..models import Model, ModelConfig, build
+from ..models.folder import RUN
 from .config import TrainConfig
 from .distributed import Team
 from .log import Event, OnEvent
@@ -48,7 +49,7 @@ TASKS: dict[str, dict[str, Any]] = {  # fields of ModelConfig that a kind of dat
     "speech": {"task": "speech", "causal": False},
     "stream": {"task": "forecast", "causal": True},
 }
-FILE, TOKENIZER = "run.json", "tokenizer.json"
+FILE, TOKENIZER = RUN, "tokenizer.json"
 FREE = frozenset(("paths", "name", "allow_binary"))  # where data lie may change: their fingerprint says what they are
 
 

@@ -57,7 +57,7 @@ def found(capsys: Capsys, *args: object) -> dict[str, Any]:
 )
 def test_the_numbers_are_those_of_the_model(capsys: Capsys, runs: Path, kind: str, split: str, names: set[str]) -> None:
     document = found(capsys, runs / kind, "--rows", "6", "--batch-size", "4")
-    assert set(document) == {"step", "split", "rows"} | names
+    assert set(document) == {"step", "best", "split", "rows"} | names
     assert (document["step"], document["split"], document["rows"]) == (4, split, 6)
     job = read_job(runs / kind)
     data = open_data(job.kind, job.data, runs / kind, begun=True)
@@ -67,7 +67,8 @@ def test_the_numbers_are_those_of_the_model(capsys: Capsys, runs: Path, kind: st
     for name in names & expected.keys():
         assert document[name] == pytest.approx(expected[name], rel=CLOSE)
     text = linnet(capsys, "eval", runs / kind, "--rows", "6").out
-    assert text.startswith(f"step 4, 6 examples of the {split} part: ")
+    what = {"text": " (windows of 32 tokens, end to end)", "stream": " (windows of 64 steps, end to end)"}.get(kind, "")
+    assert text.startswith(f"step 4 (the best checkpoint by held-out loss), 6 examples{what} of the {split} part: ")
     assert f"{document['loss']:.4f}" in text
 
 
@@ -131,7 +132,7 @@ def test_a_checkpoint_and_a_split_by_name(capsys: Capsys, runs: Path) -> None:
         ("speech", ("--beam", "-1"), "--beam is -1; accepted: 0 or more"),
         ("text", ("--rows", "-1"), "--rows is -1"),
         ("text", ("--batch-size", "0"), "--batch-size is 0; accepted: 1 or more"),
-        ("text", ("--checkpoint", "step-9"), "accepted: step-00000002, step-00000004"),
+        ("text", ("--checkpoint", "step-9"), "accepted: best, newest, step-00000002, step-00000004"),
     ],
 )
 def test_a_bad_option_is_one_sentence(
@@ -167,7 +168,7 @@ def test_stepping_is_the_parallel_form_but_for_rounding(
     assert document.keys() == plain.keys()
     assert document[name] == pytest.approx(plain[name], rel=CLOSE)
     assert (extra["weights"], extra["backend"]) == ("float32", backend)
-    for key in plain.keys() - {"step", "split", "rows"}:
+    for key in plain.keys() - {"step", "best", "split", "rows"}:
         assert extra[key] == pytest.approx(plain[key], rel=CLOSE)
     assert extra["difference"] == extra[name] - document[name]
 
@@ -182,7 +183,7 @@ def test_rounded_weights_beside_exact_ones(capsys: Capsys, runs: Path, kind: str
     assert 0 < abs(extra["difference"]) < MOST
     assert extra["difference"] == extra[name] - document[name]
     first, second = linnet(capsys, "eval", *args).out.splitlines()
-    assert first.startswith("step 4, 6 examples of the ")
+    assert first.startswith("step 4 (the best checkpoint by held-out loss), 6 examples")
     share = 100 * extra["difference"] / document[name]
     assert second.startswith(f"     stepped: {extra['loss']:.4f} nats, {extra[name]:.4f} bits/")
     assert second.endswith(f" with int8 weights (native): {extra['difference']:+.4f} {unit}, {share:+.2f} %")
@@ -232,7 +233,7 @@ def test_a_run_without_a_checkpoint(capsys: Capsys, runs: Path, tmp_path: Path) 
 def test_help_says_something_of_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "eval", "--help").out
     for expected in (
-        "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "such as step-00000200",
+        "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "a step such as 200",
         "--weights", "--backend", "--text", "--length",
     ):  # fmt: skip
         assert expected in text

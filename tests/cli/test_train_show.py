@@ -62,7 +62,7 @@ def test_a_file_gets_lines_and_no_bar(run: tuple[Job, Data]) -> None:
     lines = out.getvalue().splitlines()
     assert lines[0].startswith("4 layers of ")
     assert "bytes of state at any length" in lines[0]
-    assert "18 held out; 100 steps of 16" in lines[1]
+    assert "18 examples (windows of 32 tokens, end to end) held out; 100 steps of 16" in lines[1]
     assert lines[2:] == ["from the start; precision: float32", "step      40   held out: 2.0000 nats, 2.8850 bits/byte"]
 
 
