@@ -12,11 +12,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import BinaryIO
 
 from .lock import try_lock
 
+FULL = (ENOSPC, EDQUOT, EFBIG)
 _watching: list[Created] = []
 
 
@@ -34,8 +36,11 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         for watch in _watching if is_new else ():
             watch.note(path)
-    except BaseException:  # an interrupt as well: nothing half-written stays behind
+    except BaseException as error:  # an interrupt as well: nothing half-written stays behind
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            reason = (error.strerror or "the disk is full").lower()
+            raise OSError(f"{path} cannot be written ({reason}); make room, or name another place") from error
         raise
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..atomic import atomic
+
 Row = dict[str, Any]
 NAMES = {"linear": "linear attention ({engine})", "softmax": "softmax, cache made beforehand (torch)"}
 
@@ -35,7 +37,8 @@ def draw(document: Row, path: Path) -> None:
     left.legend(fontsize=8)
     machine = f"{document['machine']['name']}, threads {row['threads']}"
     figure.suptitle(f"Decoding with the {document['preset']} model on {machine}", fontsize=11)
-    figure.savefig(path, dpi=150)
+    with atomic(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix[1:] or "png")
     pyplot.close(figure)
 
 

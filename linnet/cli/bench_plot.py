@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..atomic import atomic
+
 Row = dict[str, Any]
 
 
@@ -36,7 +38,8 @@ def draw(document: Row, path: Path) -> None:
     first = rows[0]
     sizes = f"{first['streams']} streams, width {first['head_dim']}, threads {first['threads']}, float32"
     figure.suptitle(f"Causal attention on {document['machine']['name']}: {sizes}", fontsize=11)
-    figure.savefig(path, dpi=150)
+    with atomic(path) as file:
+        figure.savefig(file, dpi=150, format=path.suffix[1:] or "png")
     pyplot.close(figure)
 
 

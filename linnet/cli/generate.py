@@ -6,6 +6,7 @@ torch is imported only when there is something to run.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -96,7 +97,7 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
             raise ValueError(f"--prompt-file is {file}, but there is no such file; accepted: a file of UTF-8 text")
         return _decoded(str(file), file.read_bytes())
     if prompt is not None:
-        return prompt
+        return _decoded("--prompt", os.fsencode(prompt))  # under LANG=C, Python has not decoded it
     if sys.stdin.isatty():
         raise ValueError("there is no prompt; say --prompt TEXT or --prompt-file FILE, or pipe a text in")
     return _decoded("what came through the pipe", sys.stdin.buffer.read())

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import TextIOWrapper
 from pathlib import Path
 from signal import Signals
 from time import perf_counter
@@ -45,8 +44,6 @@ class Wanted(NamedTuple):
 
 def write(run: Path, prompt: str, wanted: Wanted, choice: ChoiceOptions, running: RunningOptions) -> None:
     """Generate, show, and keep the state."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all characters shows "?" for the others
     _check(wanted, choice, running)
     with _in_flags():
         sampling = _sampling(choice)

@@ -36,6 +36,8 @@ Three examples
         the quick part (seconds), for a program
 """
 
+SEQUENCES = 2000
+
 explain = App(name="explain", help_epilogue=LESSON, help_format="plaintext")
 
 
@@ -45,7 +47,7 @@ def run_explain(
     *,
     example: Annotated[bool, Parameter(negative="")] = False,
     noise: str | None = None,
-    sequences: int = 2000,
+    sequences: int = SEQUENCES,
     seed: int = 0,
     out: Path | None = None,
     ablation: bool = True,
@@ -73,7 +75,9 @@ def run_explain(
         One JSON document on standard output, and nothing else there.
     """
     if example:
-        _refuse_with_example(model, noise, out)
+        given = {"--sequences": (sequences, SEQUENCES), "--seed": (seed, 0), "--no-ablation": (ablation, True)}
+        unused = {name: value for name, (value, usual) in given.items() if value != usual}
+        _refuse_with_example({"the model": model, "--noise": noise, "--out": out} | unused)
         _print_example(json)
         return
     if model is None:
@@ -92,8 +96,8 @@ def run_explain(
             print(f"\nThe page with figures is {out}")
 
 
-def _refuse_with_example(model: Path | None, noise: str | None, out: Path | None) -> None:
-    for name, value in (("the model", model), ("--noise", noise), ("--out", out)):
+def _refuse_with_example(given: dict[str, Any]) -> None:
+    for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is {value}, but --example has a model of its own; leave one of the two out")
 

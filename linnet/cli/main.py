@@ -2,6 +2,7 @@
 
 Sub-commands are given as strings with their help beside them, so `linnet --help` imports neither torch nor them.
 Exit status: 0 done, 2 a mistake in what was asked (one sentence on stderr), 130 Ctrl-C, 1 anything else (a traceback).
+What a terminal's encoding does not have is shown as "?": no command stops half-way for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from errno import EACCES, EDQUOT, EFBIG, ENOSPC, EPERM, EROFS
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
@@ -65,20 +68,49 @@ app.command(bench)
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line; leaves with the exit status above."""
     warnings.formatwarning = lambda message, *_: f"linnet: {message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
-        app(argv, exit_on_error=False)
+        try:
+            app(argv, exit_on_error=False)
+        finally:
+            sys.stdout.flush()  # a full disk behind it is an error of this command
     except CycloptsError:
         sys.exit(2)  # already printed
     except KeyboardInterrupt:
         print("linnet: stopped by Ctrl-C", file=sys.stderr)
         sys.exit(130)  # what a shell says of a command ended by SIGINT
     except BrokenPipeError:  # the reader left, as `| head` does; nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        _close_stdout()
     except (ValueError, OSError, ImportError) as error:  # our own errors are ValueErrors; a full disk is an OSError
         if os.environ.get("LINNET_DEBUG"):
             raise
-        print(f"linnet: {error}", file=sys.stderr)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            _close_stdout()
+        print(f"linnet: {sentence(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def sentence(error: Exception) -> str:
+    """One sentence with a way out, also where Python has only an error number or a position."""
+    if isinstance(error, UnicodeDecodeError):
+        byte = error.object[error.start]
+        return f"a file is not UTF-8: byte {error.start} is {byte:#04x} ({error.reason}); convert it (iconv -t UTF-8)"
+    if not isinstance(error, OSError) or not error.errno:
+        return str(error)
+    where, ways = error.filename or "standard output", dict.fromkeys((ENOSPC, EDQUOT, EFBIG), "make room")
+    ways |= dict.fromkeys((EACCES, EPERM, EROFS), "change its permissions")
+    way = ways.get(error.errno, "check the path")
+    return f"{where}: {(error.strerror or 'it failed').lower()}; {way}, or name another place"
+
+
+def _close_stdout() -> None:
+    """Or Python tries to write what is left, and complains, at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # a stream without a file, as in tests
+        return
 
 
 if __name__ == "__main__":

@@ -81,6 +81,8 @@ def run_study(
         raise unknown("study", name, STUDIES)
     if budget not in BUDGETS:
         raise unknown("budget", budget, BUDGETS)
+    if show is not None and (out is not None or workers is not None):
+        raise ValueError(f"--show prints what {show} has; leave --{'out' if out else 'workers'} out")
     found, status, folder = STUDIES[name], 0, show or out or OUT.with_name("recall-study") / f"{name}-{budget}"
     if show is None:
         count = workers or str(os.cpu_count() or 1)

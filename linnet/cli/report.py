@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ..atomic import atomic
+from ..data.files import read_text
 from ..errors import StateError
 from ..reports.chart import drawing
 from ..reports.picture import picture
@@ -78,7 +79,7 @@ def run_report(
 
 def with_scoreboard(path: Path, scoreboard: str) -> str:
     """The text of a markdown file with this scoreboard in its place."""
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -22,6 +22,7 @@ SEVERAL = Parameter(consume_multiple=True, negative="")
 MODEL = Group("Model", sort_key=2)
 TRAINING = Parameter(name="*", group=Group("Training", sort_key=3), negative_iterable="")
 WARMUP = 100
+VOCAB_SIZE = 2048  # of a tokenizer that is learned
 Strategy = Literal["auto", "ddp", "fsdp", "sequence"]
 
 

@@ -7,6 +7,7 @@ torchrun the first process holds the folder and opens the data, so it writes the
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +22,16 @@ import torch
 from ..atomic import Created
 from ..lock import exclusive
 from ..models import preset
-from ..train import Event, Team
+from ..models.config import BILSTM
+from ..train import Event, Team, TrainConfig
 from ..train.checkpoint import names as checkpoints
 from ..train.jobs import NAMES, TASKS, Data, Job, check_same, open_data, read_job
 from ..train.jobs import run as train
-from .train_options import ModelOptions, Run, TextTraining
+from .train_options import VOCAB_SIZE, ModelOptions, Run, TextTraining
 from .train_show import Watcher
 
 OPTIONS = ("allow_binary", "missing", "resample")  # keywords that sentences of linnet.data name as the way out
+IDLE = (None, False, "auto", VOCAB_SIZE)  # options that were not given
 MakeJob = Callable[[Data], Job]
 
 
@@ -49,6 +52,7 @@ def start(
     if "mixer" in changes:  # the preset's options of a mixer that is no longer there go with it
         changes["mixer_options"] = {m: how for m, how in config.mixer_options.items() if m in changes["mixer"]}
     config.but(**(TASKS[kind] | changes))  # refuses what cannot be before the data are read
+    _check_used(kind, settings, changes, training, run)
 
     def job(data: Data) -> Job:
         return Job(kind=kind, data=settings, model=config.but(**(data.fields | changes)), train=training.plain())
@@ -122,6 +126,35 @@ def _opened(team: Team, read: Callable[[], Data]) -> Data:
     if note["failed"]:
         sys.exit(2)  # the first process says why
     return data or read()
+
+
+def _check_used(
+    kind: str, settings: Mapping[str, Any], changes: Mapping[str, Any], training: TextTraining, run: Run
+) -> None:
+    """An option that this command would not look at is a mistake: say where it belongs."""
+    plateau = training.schedule == "plateau"
+    unused = [
+        ("head", changes.get("head"), kind == "image", "train image"),
+        ("vocab-size", settings.get("vocab_size"), settings.get("tokenizer") in (None, "bpe"), "--tokenizer bpe"),
+        ("allow-binary", settings.get("allow_binary"), settings.get("tokenizer") in (None, "byte"), "--tokenizer byte"),
+        ("columns", settings.get("columns"), settings.get("name") != "generated", "a CSV file"),
+        ("plateau-patience", training.plateau_patience, plateau, "--schedule plateau"),
+        ("plateau-factor", training.plateau_factor, plateau, "--schedule plateau"),
+        ("min-lr", training.min_lr, training.schedule != "constant", "another --schedule than constant"),
+        ("strategy", run.strategy, "WORLD_SIZE" in os.environ, "torchrun"),
+    ]
+    if BILSTM in str(changes.get("mixer")):
+        names = ("n_heads", "n_kv_heads", "key_dim", "positions", "mlp", "norm")
+        unused += [(name.replace("_", "-"), changes.get(name), False, "another mixer than bilstm") for name in names]
+    for name, value, used, where in unused:
+        if not used and value not in (*IDLE, training_default(name)):
+            raise ValueError(f"--{name} is {value}, which `linnet train {kind}` would not use here; it is for {where}")
+
+
+def training_default(name: str) -> Any:
+    """What the field of that option is when nobody gives it; None for other options."""
+    field = TrainConfig.__dataclass_fields__.get(name.replace("-", "_"))
+    return None if field is None else field.default
 
 
 def _absolute(kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:

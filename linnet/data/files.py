@@ -82,6 +82,11 @@ def text_pieces(path: PathLike) -> Iterator[str]:
         yield kept
 
 
+def read_text(path: PathLike) -> str:
+    """A small UTF-8 file, without the mark some editors put before it."""
+    return _decoded(codecs.getincrementaldecoder("utf-8-sig")(), Path(path).read_bytes(), 0, path, final=True)
+
+
 def _decoded(decoder: Any, piece: bytes, done: int, path: PathLike, final: bool = False) -> str:
     waiting = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
     try:
@@ -90,7 +95,7 @@ def _decoded(decoder: Any, piece: bytes, done: int, path: PathLike, final: bool 
         at = done - waiting + error.start
         raise ValueError(
             f"{path} is not UTF-8: byte {at} is {error.object[error.start]:#04x} ({error.reason}); "
-            "accepted: UTF-8 text; convert it (iconv -t UTF-8), or use the byte tokenizer, which takes any bytes"
+            "accepted: UTF-8 text; convert it (iconv -t UTF-8), or of a text to train on use the byte tokenizer"
         ) from error
 
 

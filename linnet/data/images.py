@@ -114,13 +114,23 @@ def _part(name: PathLike, part: str) -> Pair:
                 f"there is no data folder with {name}; set LINNET_DATA, or use the shipped 'digits'"
             )
         raise unknown("image set, and no such file or folder:", str(name), [*NAMES, "a path"])
-    if (place / "train").is_dir() and (place / "test").is_dir():
+    parts = {file.name for file in place.iterdir() if file.is_dir()} if place.is_dir() else set()
+    if parts and parts <= {"train", "test"} and (part == "train" or part in parts):
+        if part not in parts:
+            raise ValueError(
+                f"{place} has a folder test and no folder train; put the images to train on into {place / 'train'}, or "
+                f"name {place / 'test'} itself to train on those"
+            )
         return load_images(place / part)
     found = {key: next((f for p in patterns for f in sorted(place.glob(p))), None) for key, patterns in FILES.items()}
     if any(found.values()):
         file = found[part]
         if file is None:
-            raise ValueError(f"{place} has no {part} images; it holds {', '.join(k for k, v in found.items() if v)}")
+            there = next(path for path in found.values() if path)
+            raise ValueError(
+                f"{place} has no {part} images, only {there.name}; add {FILES[part][0]}, or name {there} itself to "
+                "train on those"
+            )
         return load_images(file)
     if part == "test":
         raise ValueError(f"{place} is one set without a test part; accepted: train, valid, train+valid")

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import unknown
+from .files import read_text
 from .folders import data_folder
 from .mel import count_frames, log_mel, prepare
 from .wav import read_wav, wav_info, wrong_rate
@@ -210,7 +211,7 @@ def _transcripts(file: Path) -> dict[str, str]:
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}; write one with a line name<TAB>text for each recording")
     texts: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
         if not line.strip():
             continue
         name, tab, text = line.partition("\t")

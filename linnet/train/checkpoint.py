@@ -80,7 +80,7 @@ def save(
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
-            f"{target} could not be written ({error}), so training stops here; {last_good(out)}"
+            f"{target} could not be written ({error.__cause__ or error}), so training stops here; {last_good(out)}"
         ) from error
     except BaseException:  # an interrupt as well: nothing half-written stays behind
         shutil.rmtree(temporary, ignore_errors=True)

@@ -96,7 +96,8 @@ class Keeper:
                 self._log.write(event)
             except OSError as error:
                 raise CheckpointError(
-                    f"{error}, so training stops here; {checkpoint.last_good(self._log.path.parent)}"
+                    f"{self._log.path} cannot be written ({error.strerror}), so training stops here; "
+                    f"{checkpoint.last_good(self._log.path.parent)}"
                 ) from error
         if self.on_event is not None:
             self.on_event(event)

@@ -52,6 +52,8 @@ class Plan:
         for name, low in (("seeds", 1), ("search", 0)):
             if not low <= getattr(self, name) <= SEARCH_SEED:
                 raise ValueError(f"{name} is {getattr(self, name)}; accepted: {low} to {SEARCH_SEED}")
+        for rate in self.rates:
+            self.base.but(lr=rate).training()
         self.cells()
 
     def cells(self) -> list[RecallConfig]:
