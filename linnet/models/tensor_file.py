@@ -32,7 +32,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], head
         try:
             save_file(tensors, new, metadata=header or None)
         except SafetensorError as error:
-            raise OSError(f"{path} cannot be written ({error}); name another place") from None
+            raise OSError(f"{path} cannot be written ({error}); make room, or name another place") from error
         new.chmod(0o644)  # as any other file; some versions of safetensors write for the owner's eyes only
 
 

@@ -233,7 +233,7 @@ def test_a_run_without_a_checkpoint(capsys: Capsys, runs: Path, tmp_path: Path) 
 def test_help_says_something_of_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "eval", "--help").out
     for expected in (
-        "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "a step such as 200",
+        "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "newest",
         "--weights", "--backend", "--text", "--length",
     ):  # fmt: skip
         assert expected in text
