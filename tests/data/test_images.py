@@ -114,7 +114,7 @@ def test_sets_of_the_data_folder(name: str, train: int | None, test: int, first:
     assert source.length == test
     assert source.batch([0, 1, 2])["labels"].tolist() == first
     if train is None:
-        with pytest.raises(ValueError, match="has no train images, only .*; add train-images"):
+        with pytest.raises(ValueError, match=r"has no train images, only .*; add train-images"):
             image_set(name)
     else:
         assert image_set(name).length == train
