@@ -132,6 +132,15 @@ def scores(rule: Rule, dots: Tensor, pad: Tensor | None) -> Tensor:
     return dots.tril_() if rule.causal else dots  # in place: seven times faster than a copy
 
 
-def inverse(rule: Rule, den: Tensor, pad: Tensor | None) -> Tensor:  # [N,C]
-    inv = rule.scale / (rule.scale * den + rule.eps) if rule.normalize else torch.full_like(den, rule.scale)
+def inverse(rule: Rule, den: Tensor, pad: Tensor | None) -> Tensor:
+    """scale / (scale den + eps), or scale when not normalised; 0 where `pad`, of the shape of `den`, is True.
+
+    A padded query has a denominator of eps, which may be 0: it is replaced before the division, not only after it, or
+    the gradient of the division (0 for the padding, times 1 / 0) is NaN and reaches the sums that all tokens share.
+    """
+    if not rule.normalize:
+        inv = torch.full_like(den, rule.scale)
+    else:
+        total = rule.scale * den + rule.eps
+        inv = rule.scale / (total if pad is None else total.masked_fill(pad, 1.0))
     return inv if pad is None else inv.masked_fill(pad, 0.0)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .causal import guarded
 from .checks import check_chunk_size, check_floating, check_mask, check_matrix, check_qkv, shape
 from .decay_chunks import chunks
 from .dispatch import check_names
@@ -64,6 +65,9 @@ def decayed_attention(
 
     Raises:
         ValueError, StateError: an argument that does not fit, in one sentence.
+
+    No output depends on a later token, NaN and infinity included; exceptions for those: gradients, torch.compile, and
+    devices other than the cpu (see causal.py).
     """
     _check(q, k, v, decay, initial_state, mask)
     check_chunk_size(chunk_size)
@@ -113,6 +117,15 @@ def parallel(c: _Call, chunk_size: int) -> tuple[Tensor, Tensor]:
 
 def chunked(c: _Call, chunk_size: int) -> tuple[Tensor, Tensor]:
     """O(T C): all chunks at once within themselves, then the state from chunk to chunk."""
+
+    def run(*given: Tensor) -> tuple[Tensor, Tensor]:
+        return _in_chunks(_Call(*given), chunk_size)
+
+    out, s = guarded(run, c, columns=2, whole=(1, 3), axis=2)
+    return out, s
+
+
+def _in_chunks(c: _Call, chunk_size: int) -> tuple[Tensor, Tensor]:
     length = c.v.shape[2]
     size = max(min(chunk_size, length), 1)
     if c.decay.shape[-1] > 1:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .causal import guarded
 from .checks import check_chunk_size, check_floating, check_mask, check_matrix, check_qkv, check_step, shape
 from .decay import FORGOTTEN
 from .decay import state_bytes as state_bytes
@@ -69,6 +70,9 @@ def delta_rule(
 
     Raises:
         ValueError, StateError: an argument that does not fit, in one sentence.
+
+    No output depends on a later token, NaN and infinity included; exceptions for those: gradients, torch.compile, and
+    devices other than the cpu (see causal.py).
     """
     _check(q, k, v, beta, decay, mask, initial_state)
     check_names(form, "torch")
@@ -114,9 +118,18 @@ def _recurrent(c: _Call) -> tuple[Tensor, Tensor]:
 
 def _in_chunks(c: _Call, size: int, run: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Chunks of one length, at most `size`; tokens of zeros fill up the last and change nothing."""
-    B, T, H, V = c.v.shape
     if c.v.numel() == 0:
         return c.v, c.s
+
+    def cut(*given: Tensor) -> tuple[Tensor, Tensor]:
+        return _cut_in_chunks(_Call(*given), size, run)
+
+    out, s = guarded(cut, c, columns=2, whole=(1, 3, 4))
+    return out, s
+
+
+def _cut_in_chunks(c: _Call, size: int, run: Callable[..., tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    B, T, H, V = c.v.shape
     chunks = -(-T // size)
     length = -(-T // chunks)
     given = [None if x is None else _cut(x, chunks, length) for x in c[:5]]

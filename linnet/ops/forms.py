@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .causal import guarded
 from .chunks import Batch, Rule, Sums, dot_products, fill, inverse, load, padding, scores, spans, tokens
 
 
@@ -27,6 +28,22 @@ class Result(NamedTuple):
 
 def parallel(b: Batch, rule: Rule) -> Result:
     """O(T^2): all scores as one matrix, the equation as written."""
+    return _keeping_the_past(_parallel, b, rule)
+
+
+def chunked(b: Batch, rule: Rule) -> Result:
+    """O(T C): scores inside a chunk, the state carries the past. What trains and runs where no native kernel does."""
+    return _keeping_the_past(_chunked, b, rule)
+
+
+def _keeping_the_past(form: Callable[[Batch, Rule], Result], b: Batch, rule: Rule) -> Result:
+    """Values alone reach earlier tokens, through the zeros in the scores: q and k do not."""
+    if not rule.causal:
+        return form(b, rule)
+    return Result(*guarded(lambda v: form(b._replace(v=v), rule), (b.v,), columns=0, mask=b.mask))
+
+
+def _parallel(b: Batch, rule: Rule) -> Result:
     pad = padding(b)
     pad_q = pad if rule.causal else None
     x, y, w = load(b.q, pad_q, b.dtype), load(b.k, pad, b.dtype), load(b.v, pad, b.dtype)
@@ -39,8 +56,7 @@ def parallel(b: Batch, rule: Rule) -> Result:
     return Result(out.contiguous(), tokens(inv, b).contiguous(), *sums.state(b.dtype))
 
 
-def chunked(b: Batch, rule: Rule) -> Result:
-    """O(T C): scores inside a chunk, the state carries the past. What trains and runs where no native kernel does."""
+def _chunked(b: Batch, rule: Rule) -> Result:
     out = b.v.new_empty((*b.q.shape[:3], b.v.shape[-1]))
     inv = b.v.new_empty(b.q.shape[:3], dtype=b.dtype)
     sums = Sums(b, rule, b.s0, b.z0)
@@ -80,8 +96,7 @@ def recurrent(b: Batch, rule: Rule) -> Result:
         query = b.q[:, t].to(b.dtype)  # [B,H,D]
         phi = rule.core.features(query if real is None else torch.where(real[..., None], query, 0.0))  # [B,H,F]
         den = (phi * z).sum(-1)  # [B,H]
-        inv = rule.scale / (rule.scale * den + rule.eps) if rule.normalize else torch.full_like(den, rule.scale)
-        invs.append(inv if real is None else torch.where(real, inv, 0.0))
+        invs.append(inverse(rule, den, None if real is None else real.logical_not()))
         outs.append(invs[-1][..., None] * (phi[..., None, :] @ s)[..., 0, :])  # [B,H,V]
     if not outs:
         return Result(b.v[:, :0].clone(), b.v.new_empty(B, 0, H, dtype=b.dtype), s, z)

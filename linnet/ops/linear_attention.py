@@ -65,6 +65,10 @@ def linear_attention(
 
     Raises:
         ValueError, StateError, BackendError: an argument that does not fit, in one sentence.
+
+    When causal, no output depends on a later token, NaN and infinity included. For those the exceptions are gradients
+    (a call with a non-finite number in a real token may have no finite gradient at all), the parallel form inside
+    torch.compile, and devices other than the cpu, where such a number can reach up to a chunk of earlier tokens.
     """
     if not _usual(q, k, v, 4):
         check_qkv(q, k, v, causal)

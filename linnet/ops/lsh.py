@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..feature_maps.common import product, wide_dtype
+from .causal import guarded
 from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
 from .dispatch import check_names
 from .fused import full_precision
@@ -67,6 +68,7 @@ def lsh_attention(
     `cu_seqlens` [S+1]: S sequences packed along time in a batch of one; the state then has S rows.
     `form`: "parallel" writes out T x S weights, "chunked" sorts by bucket and keeps to blocks of about `span`,
     "recurrent" takes one token after the other; "auto" is the one with the least to compute.
+    When causal: no output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
     check_qkv(q, q, v)
     _check_hash(rotations, q, span)
@@ -85,7 +87,11 @@ def lsh_attention(
         q, v = (x.masked_fill(~mask[:, :, None, None], 0) for x in (q, v))
     with full_precision(q):
         x, cache = _tokens(q, v, rotations, initial_state, mask)
-        out = FORMS[_choose(x, rule) if form == "auto" or not q.shape[1] else form](x, rule)
+        attend_by = FORMS[_choose(x, rule) if form == "auto" or not q.shape[1] else form]
+        if causal:
+            (out,) = guarded(lambda k, v: (attend_by(x._replace(k=k, v=v), rule),), x[1:3], columns=1, whole=(0,))
+        else:
+            out = attend_by(x, rule)
     if mask is not None:
         out = out.masked_fill(~mask[:, :, None, None], 0)
     return out, cache if output_final_state else None
@@ -156,7 +162,8 @@ def _chunked(x: Tokens, rule: Rule) -> Tensor:
     top = torch.stack(tops).amax(0)
     total = sum((s * (t - top).exp() for t, s in found), start=torch.zeros_like(sums[0]))
     num, den = total[..., :-1], total[..., -1:]
-    out = torch.where(den > 0, num / torch.where(den > 0, den, 1.0), v)  # the largest score counts 1, so 0 is none
+    alone = den == 0  # the largest score counts 1, so 0 is none; not `den > 0`, which would take NaN for none
+    out = torch.where(alone, v, num / torch.where(alone, 1.0, den))
     return out[:, :, past:].transpose(1, 2).to(x.v.dtype)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import StateError
+from .causal import guarded
 from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
 from .softmax import packed
 from .softmax import sdpa_bthd as sdpa
@@ -45,6 +46,7 @@ def sliding_window_attention(
 
     `mask` [B,T] bool, True = real token, padding anywhere: it answers 0 and takes no place in a window.
     `cu_seqlens` [S+1]: S sequences packed along time in a batch of one; the state then has S rows.
+    No output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
     _check_window(window, causal)
     check_qkv(q, k, v)
@@ -96,7 +98,13 @@ def empty_state(k: Tensor, v: Tensor, window: int) -> WindowState:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, state: WindowState | None, window: int, scale: float) -> Tensor:
-    """Every token real. The first block alone can see the state; C >= W keeps it out of sight of the others."""
+    """Every token real."""
+    (out,) = guarded(lambda k, v: (_in_blocks(q, k, v, state, window, scale),), (k, v), columns=1, whole=(0,))
+    return out
+
+
+def _in_blocks(q: Tensor, k: Tensor, v: Tensor, state: WindowState | None, window: int, scale: float) -> Tensor:
+    """The first block alone can see the state; C >= W keeps it out of sight of the others."""
     size = min(max(window, MIN_BLOCK), q.shape[1])  # C
     out = _first_block(q[:, :size], k[:, :size], v[:, :size], state, window, scale)
     if q.shape[1] == size:

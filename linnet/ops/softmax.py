@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from ..errors import StateError
+from .causal import guarded
 from .checks import check_cu_seqlens, check_form, check_mask, check_qkv, check_scale, check_step
 from .state import AnyState, KVState, S, check_cache, join_states, real_tokens
 
@@ -43,6 +44,7 @@ def softmax_attention(
     `mask` [B,T] bool, True = real token, padding anywhere. With `causal=False` the mask speaks of the keys, k and v
     may be longer or shorter than q, every query is answered, and a state adds its keys to the new ones.
     `cu_seqlens` [S+1]: S sequences packed along time in a batch of one; the state then has S rows.
+    When causal: no output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
     check_qkv(q, k, v, causal)
     check_mask(mask, k.shape[0], k.shape[1], k.device)
@@ -59,7 +61,13 @@ def softmax_attention(
         check_cache(initial_state, KVState, k, v)
         cache = append(initial_state, cache)
     past = cache.k.shape[1] - k.shape[1]
-    out = _causal(q, cache, past, scale) if causal else _bidirectional(q, cache, scale)
+    if not causal:
+        out = _bidirectional(q, cache, scale)
+    elif q.shape[1] == 1:
+        out = _causal(q, cache, past, scale)
+    else:
+        seen = cache.mask
+        (out,) = guarded(lambda k, v: (_causal(q, KVState(k, v, seen), past, scale),), cache[:2], columns=1, whole=(0,))
     if mask is not None and causal:
         out = out.masked_fill(~mask[:, :, None, None], 0)
     if not output_final_state:

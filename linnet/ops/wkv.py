@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from .causal import guarded
 from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
 from .dispatch import check_names
 from .fused import full_precision
@@ -44,6 +45,7 @@ def wkv(
 
     `mask` [B,T] bool, True = real token, padding anywhere: it answers 0 and changes nothing else.
     `form`: "auto", "parallel", "chunked" or "recurrent"; `chunk_size` changes the speed, not the answer.
+    No output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
     _check(k, v, decay, bonus, initial_state, chunk_size)
     check_mask(mask, k.shape[0], k.shape[1], k.device)
@@ -86,6 +88,11 @@ class _Tokens(NamedTuple):
 
 def _parallel(x: _Tokens, u: Tensor, s: Tensor, _: int) -> Result:
     """O(T^2): the exponents of all pairs of tokens, the state as one token more at the front."""
+    out, end = guarded(lambda *given: _pairs(_Tokens(*given), u, s), x, columns=1)
+    return out, end
+
+
+def _pairs(x: _Tokens, u: Tensor, s: Tensor) -> Result:
     shares, last, top = _shares(x.k, x.w, u, s[:, 2:])
     n = torch.cat([s[:, :1], x.v], dim=1)  # [B,1+T,E]
     d = torch.cat([s[:, 1:2], x.one.expand_as(x.v)], dim=1)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .causal import guarded
 from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
 from .dispatch import check_names
 from .fused import full_precision
@@ -50,6 +51,7 @@ def wkv7(
 
     `mask` [B,T] bool, True = real token, padding anywhere: it answers 0 and changes nothing else.
     `form`: "auto", "parallel" (one chunk, O(T^2)), "chunked" or "recurrent"; `chunk_size` changes only the speed.
+    No output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
     _check(r, decay, k, v, remove, rate, initial_state, chunk_size)
     check_mask(mask, r.shape[0], r.shape[1], r.device)
@@ -64,7 +66,12 @@ def wkv7(
         if form == "recurrent" or (form == "auto" and T == 1):
             out, s = _recurrent(_Tokens(*parts), s.to(wide))
         else:
-            out, s = _chunked(_Tokens(*parts), s.to(wide), T if form == "parallel" else chunk_size)
+            size, given = T if form == "parallel" else chunk_size, (*parts, s.to(wide))
+
+            def run(*x: Tensor) -> Result:
+                return _chunked(_Tokens(*x[:6]), x[6], size)
+
+            out, s = guarded(run, given, columns=3, whole=(1, 2, 4, 5), axis=2)
     return out.transpose(1, 2).to(v.dtype), s if output_final_state else None
 
 

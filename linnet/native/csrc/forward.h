@@ -4,18 +4,37 @@
 
 namespace {
 
+// Values that are not finite must not reach earlier tokens, and A holds zeros for those, 0 NaN = NaN: the product is made
+// with zeros in place of such values (in vT, which the forward has no use for), and what they add comes after it.
+NOINLINE void without_wild_values(Scratch &w, int64_t panels) {
+  for (int64_t i = 0; i < panels * 256; ++i) w.vT[i] = w.vp[i] * 0.0f == 0.0f ? w.vp[i] : 0.0f;
+}
+
+NOINLINE void add_wild_values(Scratch &w, const RowsOut &o, int64_t p) {
+  const int64_t width = o.width - p * 16 < 16 ? o.width - p * 16 : 16;
+  for (int j = 0; j < o.rows; ++j)
+    for (int64_t column = 0; column < width; ++column) {
+      const float x = w.vp[p * 256 + j * 16 + column];
+      if (x * 0.0f == 0.0f) continue;
+      for (int i = j; i < o.rows; ++i)
+        if (w.valid[i] != 0.0f) o.p[i * o.stride + p * 16 + column] += w.inv[i] * w.A[i * C + j] * x;
+    }
+}
+
 // Panel by panel: the outputs, then (keep) the update with the same tokens' keys while the panel is in the first-level
 // cache.
 void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part, int causal,
-                  bool keep) {
+                  bool keep, bool finite = true) {
   const linnet_call *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
+  if (!finite) without_wild_values(w, part.panels);
   factors(s, w, causal ? w.A : nullptr, st, w.inv);
   if (c->inv && part.v0 == 0)
     for (int i = 0; i < n; ++i) c->inv[(sp.b * c->Tq + t + i) * c->H + h] = w.inv[i];
   const RowsOut o = {c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h + part.v0, c->o_t, n, part.V, s.stream_v};
   for (int64_t p = 0; p < part.panels; ++p) {
-    read_panel(s, w, st, o, p, causal, w.qn, w.fq, w.vp, w.inv);
+    read_panel(s, w, st, o, p, causal, w.qn, w.fq, finite ? w.vp : w.vT, w.inv);
+    if (!finite) add_wild_values(w, o, p);
     if (keep)
       for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
   }
@@ -32,13 +51,13 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
   fill_valid(w.valid, c, sp, t, n, true);
   load_q(s, w, q_rows(c, sp, h, t), false);
   load_k(s, w, k_rows(c, sp, h, t), true);
-  load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
+  const bool finite = load_values(w.vp, v_rows(c, sp, h, t, part.v0), part.V, w.valid);
   scores<16, 1>(w.A, w.qn, w.kT, s.nbD);
   if (s.quad)
     causal_scores<KEY_BEFORE_QUERY>(w.A, [&](vf x, int, int col) { return s.m.kernel(x) * load(w.valid + col); });
   else
     causal_scores<KEY_BEFORE_QUERY>(w.A, [](vf x, int, int) { return x; });
-  write_output(s, w, st, sp, at, part, 1, keep);
+  write_output(s, w, st, sp, at, part, 1, keep, finite);
 }
 
 void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1, const Part &part) {

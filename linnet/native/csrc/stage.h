@@ -37,6 +37,17 @@ NOINLINE void load_natural(float *dst, Rows x, int64_t D, const float *valid) {
   }
 }
 
+// The values of 16 tokens; false if one of them is NaN or infinite.
+NOINLINE bool load_values(float *dst, Rows x, int64_t V, const float *valid) {
+  load_natural<IDENTITY>(dst, x, V, valid);
+  vf zero = {}, zero2 = {};
+  for (int64_t i = 0; i < (V + 15) / 16 * 256; i += 2 * VL) {
+    zero += load(dst + i) * 0.0f;
+    zero2 += load(dst + i + VL) * 0.0f;
+  }
+  return sum(zero + zero2) == 0.0f;
+}
+
 typedef void (*LoadNatural)(float *, Rows, int64_t, const float *);
 const LoadNatural load_natural_by_kind[] = {load_natural<IDENTITY>, load_natural<ELU>, load_natural<RELU>,
                                             load_natural<RELU2>,    load_natural<EXP>, load_natural<IDENTITY>};

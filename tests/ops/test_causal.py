@@ -1,0 +1,138 @@
+"""NaN and infinity stay where they are: not in earlier tokens, not in other sequences, not out of the padding.
+
+The random calls of tests/fuzz check the same for all ops, forms and dtypes; here is one call of each, and gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+import linnet
+from linnet.ops.lsh import lsh_attention
+from linnet.ops.wkv import wkv
+from linnet.ops.wkv7 import wkv7
+from tests.ops.runs import every_run
+
+B, T, H, D, V, AT = 2, 21, 2, 4, 18, 11
+FORMS = ("parallel", "chunked", "recurrent")
+
+
+def draw(*widths: int) -> list[Tensor]:
+    g = torch.Generator().manual_seed(0)
+    return [torch.randn(B, T, *([H, n] if n else [H]), generator=g) for n in widths]
+
+
+def decayed(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    q, k, v, decay = draw(D, D, V, 0)
+    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+
+
+def gated(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    q, k, v, decay = draw(D, D, V, D)
+    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+
+
+def delta(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    q, k, v, beta, decay = draw(D, D, V, 0, 0)
+    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+
+
+def rwkv7(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    r, decay, k, v, c, rate = draw(D, D, D, V, D, D)
+    return lambda *x: wkv7(*x, form=form)[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
+
+
+def rwkv4(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    k, v = (x.flatten(2) for x in draw(D, D))
+    return lambda *x: wkv(*x, torch.ones(H * D), torch.zeros(H * D), form=form)[0], [k, v]
+
+
+def softmax(_: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    return lambda *x: linnet.softmax_attention(*x)[0], draw(D, D, V)
+
+
+def window(_: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    return lambda *x: linnet.sliding_window_attention(*x, window=5)[0], draw(D, D, V)
+
+
+def lsh(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    turns = torch.randn(2, H, 2, D, generator=torch.Generator().manual_seed(1))
+    return lambda *x: lsh_attention(*x, turns, span=4, form=form)[0], draw(D, V)
+
+
+def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, what: float, bits: bool = True) -> None:
+    before, spoiled = op(*inputs), [x.clone() for x in inputs]
+    spoiled[which][0, AT, ..., 0] = what
+    after = op(*spoiled)
+    same = torch.equal if bits else torch.allclose
+    assert same(after[0, :AT], before[0, :AT])
+    assert same(after[1], before[1])
+    assert not after[0, AT:].isfinite().all()
+
+
+@pytest.mark.parametrize("what", [torch.nan, torch.inf])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("make", [decayed, gated, delta, rwkv7, rwkv4, softmax, window, lsh])
+def test_earlier_tokens_keep_their_bits(make: Any, form: str, what: float) -> None:
+    op, inputs = make(form)
+    for which in range(len(inputs)):
+        keeps_the_past(op, inputs, which, what, bits=make is not lsh)  # LSH adds up in the order of its buckets
+
+
+@every_run
+@pytest.mark.parametrize("what", [torch.nan, torch.inf])
+@pytest.mark.parametrize("phi", ["elu", "taylor", "identity"])
+def test_linear_attention(phi: str, what: float, form: str, backend: str) -> None:
+    def op(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return linnet.linear_attention(q, k, v, feature_map=phi, form=form, backend=backend)[0]
+
+    inputs = draw(D, D, V)
+    for which in range(3):
+        keeps_the_past(op, inputs, which, what)
+    spoiled = inputs[2].clone()
+    spoiled[0, AT, 1, 3] = what
+    out = op(*inputs[:2], spoiled)
+    assert not out[0, AT:, 1, 3].isfinite().any()
+    assert out[0, :, 0].isfinite().all()  # the other head
+    assert out[0, :, 1, 4:].isfinite().all()  # the other columns
+
+
+@every_run
+def test_packed_neighbours(form: str, backend: str) -> None:
+    q, k, v = (x[:1] for x in draw(D, D, V))
+    cu = [0, 5, 13, T]
+    before, _ = linnet.linear_attention(q, k, v, cu_seqlens=cu, form=form, backend=backend)
+    v = v.clone()
+    v[0, AT] = torch.nan
+    after, _ = linnet.linear_attention(q, k, v, cu_seqlens=cu, form=form, backend=backend)
+    assert torch.equal(after[:, :AT], before[:, :AT])
+    assert after[:, AT:13].isnan().all()
+    assert torch.equal(after[:, 13:], before[:, 13:])
+
+
+@pytest.mark.parametrize("phi", ["polynomial", "taylor_full", "softmax_features"])
+@pytest.mark.parametrize("twice", [False, True])
+@every_run
+def test_padding_without_a_floor_leaves_gradients_alone(form: str, backend: str, twice: bool, phi: str) -> None:
+    """eps = 0: the denominator of a padded query is 0, and the gradient of dividing by it must not come back."""
+    mask = torch.ones(B, T, dtype=torch.bool)
+    mask[:, :3] = mask[:, 7] = mask[:, -2:] = False
+    kept = [x.abs() + 0.1 for x in draw(D, D, 3)]
+    wide = [x.masked_fill(~mask[..., None, None], torch.nan).requires_grad_() for x in kept]
+    short = [x[mask].view(B, -1, *x.shape[2:]).clone().requires_grad_() for x in kept]
+    results = []
+    for inputs, how in ((wide, {"mask": mask}), (short, {})):
+        out, _ = linnet.linear_attention(*inputs, feature_map=phi, eps=0.0, form=form, backend=backend, **how)
+        grads = torch.autograd.grad(out.square().sum(), inputs, create_graph=twice)
+        if twice:
+            grads = torch.autograd.grad(sum(x.square().sum() for x in grads), inputs)
+        results.append(grads)
+    for padded, plain in zip(*results, strict=True):
+        assert (padded[~mask] == 0).all()
+        assert ((padded[mask].view_as(plain) - plain).abs() <= 1e-3 * plain.abs().max()).all()
