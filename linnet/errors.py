@@ -24,3 +24,9 @@ def unknown(what: str, name: object, accepted: Iterable[str]) -> ValueError:
     close = get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return ValueError(f"unknown {what} {name!r}{hint} Accepted: {', '.join(names)}")
+
+
+def brief(value: object, most: int = 80) -> str:
+    """A value in an error, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -87,10 +87,13 @@ TOP_LEVEL = {
     "atomic": {"lock"},
     "checksum": set(),
     "errors": set(),
+    "json_file": {"errors", "limits"},
+    "limits": set(),
     "loading": {"data", "models"},
     "lock": {"errors"},
+    "schema": {"errors"},
 }
-SHARED = {"atomic", "checksum", "errors", "lock"}  # of the standard library only, for every folder
+SHARED = {"atomic", "checksum", "errors", "json_file", "limits", "lock", "schema"}  # of the standard library only
 TORCH_ONLY = {"feature_maps", "native"}  # beside the standard library
 # Packages with a home: the only folders that may import them. Others than torch, numpy, safetensors have one.
 HOMES = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from ..errors import unknown
 from .mel import prepare
 from .speech import BLANK, SpeechSource, encode, find_archive, held_out, in_memory
+from .zip_file import open_zip, read_member
 
 CEPSTRA = 13
 SPLITS = ("train", "valid", "train+valid", "test")  # "train+valid" is the official training part
@@ -37,7 +39,7 @@ def an4(
         raise unknown("split of AN4", split, SPLITS)
     if targets not in ("phones", "letters", "words"):
         raise unknown("targets of AN4", targets, ["phones", "letters", "words"])
-    with zipfile.ZipFile(find_archive("an4", "an4_mfcc.zip", path)) as archive:
+    with open_zip(find_archive("an4", "an4_mfcc.zip", path)) as archive:
         words = _dictionary(archive)
         table = _table(archive, words, targets)
         utterances = []
@@ -49,7 +51,11 @@ def an4(
 
 
 def _text(archive: zipfile.ZipFile, name: str) -> list[str]:
-    return archive.read(f"an4/etc/{name}").decode("ascii").split("\n")
+    return _member(archive, f"an4/etc/{name}").decode("ascii", "replace").split("\n")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    return read_member(archive, name, Path(str(archive.filename)))
 
 
 def _dictionary(archive: zipfile.ZipFile) -> dict[str, list[str]]:
@@ -89,7 +95,7 @@ def _symbols(text: str, words: dict[str, list[str]], targets: str, file: str) ->
 
 
 def _cepstra(archive: zipfile.ZipFile, file: str) -> Tensor:  # [N, 13] float32
-    data = archive.read(f"an4/feat/{file}.mfc")
+    data = _member(archive, f"an4/feat/{file}.mfc")
     count = int.from_bytes(data[:4], "big")
     if count % CEPSTRA or len(data) != 4 + 4 * count:
         raise ValueError(f"{file}.mfc says {count} numbers and has {len(data)} bytes; it is damaged, so copy it anew")

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
@@ -28,12 +27,16 @@ import numpy as np
 from ..atomic import atomic
 from ..checksum import crc32_of_bytes, crc32_of_file, crc32_of_json
 from ..errors import unknown
+from ..json_file import read_object
+from .zip_file import DAMAGED
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
 VERSION = 2  # of the cache
 PIECE = 4096  # rows parsed at once
+CELLS = 1 << 22  # fewer rows when they are so wide that they have more cells than that
+LINE = 1 << 22  # characters of the longest line
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 WAYS = ("error", "forward", "drop")
 
@@ -85,9 +88,11 @@ class _Reader:
     ) -> None:
         self.path, self.missing = path, missing
         self.number, self.kept = 0, 0  # rows of data seen, rows handed on
-        start = list(islice(rows, PIECE))
+        start = list(islice(rows, 1))
         if not start:
             raise ValueError(f"{path} is empty; accepted: a CSV file with a row of names and rows of numbers")
+        self.piece = max(16, min(PIECE, CELLS // len(start[0])))
+        start += islice(rows, self.piece - 1)
         header = any(_number(cell) is None for cell in start[0])
         names = [cell.strip() for cell in start[0]] if header else [str(i) for i in range(len(start[0]))]
         start = start[header:]
@@ -117,7 +122,7 @@ class _Reader:
 
     def pieces(self) -> Iterator[Array]:
         gaps, first = 0, ""
-        while rows := list(islice(self.rows, PIECE)):
+        while rows := list(islice(self.rows, self.piece)):
             values = np.array([self._row(row, self.number + i) for i, row in enumerate(rows, start=1)])
             empty = np.isnan(values)
             if self.missing == "error" and empty.any():
@@ -172,9 +177,17 @@ def _number(cell: str) -> float | None:
 
 def _rows(text: TextIO) -> Iterator[list[str]]:
     """Rows that are not blank; fields end at whichever of comma, semicolon and tab the first line has most of."""
-    first = text.readline()
+    first = text.readline(LINE)
     delimiter = max(",;\t", key=first.count)
-    return (row for row in csv.reader(chain([first], text), delimiter=delimiter) if row)
+    return (row for row in csv.reader(chain([first], _lines(text)), delimiter=delimiter) if row)
+
+
+def _lines(text: TextIO) -> Iterator[str]:
+    """Line by line; one that has no end in sight is refused, before it fills the memory."""
+    while line := text.readline(LINE):
+        if len(line) == LINE:
+            raise csv.Error(f"a line is longer than {LINE:,} characters")
+        yield line
 
 
 @contextmanager
@@ -190,7 +203,9 @@ def _opened(path: Path) -> Iterator[TextIO]:
             else:
                 data = stack.enter_context(_unpacked(path))
             yield stack.enter_context(io.TextIOWrapper(data, encoding="utf-8-sig", newline=""))
-    except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, UnicodeDecodeError, csv.Error) as error:
+    except (*DAMAGED, OSError, UnicodeDecodeError, csv.Error) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # a word of the disk, not of the packing
+            raise
         raise ValueError(
             f"{path} is damaged or no CSV file ({error}); accepted: UTF-8 text, plain or packed"
         ) from error
@@ -216,7 +231,7 @@ def _identity(path: Path) -> str:
 def _cached(base: Path, note: dict[str, Any]) -> Table | None:
     """The table in the cache, or None unless it is whole and of this file and these options."""
     try:
-        found = json.loads(base.with_name(base.name + ".json").read_bytes())
+        found = read_object(base.with_name(base.name + ".json"), "it is built again")
         crc32, numbers = found.pop("crc32"), base.with_name(base.name + ".f32")
         good = crc32 == crc32_of_json(found, crc32_of_file(numbers))
         rows, names, skipped = found.pop("rows"), tuple(found.pop("names")), tuple(found.pop("skipped"))

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from ..limits import LIMITS
+
 PathLike = str | os.PathLike[str]
 PIECE = 1 << 20
 BLOCK, BLOCKS = 1 << 16, 256
@@ -57,13 +59,25 @@ def byte_pieces(path: PathLike) -> Iterator[bytes]:
             piece = file.read(PIECE)
             if not piece:
                 raise ValueError(f"{path} is empty; accepted: a file with text in it")
+            packed_size, total = os.stat(path).st_size, 0
             while piece:
+                total += len(piece)
+                check_growth(path, packed_size, total)
                 yield piece
                 piece = file.read(PIECE)
     except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
         if packed == "plain" or (isinstance(error, OSError) and error.errno):  # the disk's word, not the packing's
             raise
         raise ValueError(f"{path} is a damaged {packed} file ({error}); fetch or pack it again") from error
+
+
+def check_growth(path: PathLike, packed: int, total: int) -> None:
+    """ValueError when what was unpacked so far is more than any text unfolds to."""
+    if total > LIMITS.UNPACKED_FREE and total > LIMITS.UNPACKED_RATIO * packed:
+        raise ValueError(
+            f"{path} grows from {packed:,} bytes to more than {total:,}; accepted: {LIMITS.UNPACKED_RATIO} times "
+            "its size at most; unpack it first if that is what it should do"
+        )
 
 
 def text_pieces(path: PathLike) -> Iterator[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from ..errors import unknown
 from .mel import log_mel, prepare
 from .speech import BLANK, SpeechSource, encode, find_archive, in_memory
 from .wav import read_wav
+from .zip_file import open_zip, read_member
 
 RATE = 8000
 TAKES = {"train": range(10, 50), "valid": range(5, 10), "train+valid": range(5, 50), "test": range(5)}
@@ -79,11 +79,11 @@ def fsdd(
 def _sounds(file: Path, split: str) -> dict[str, Tensor]:
     """`digit_speaker_take` -> signal [T] of the recordings in this part."""
     sounds = {}
-    with zipfile.ZipFile(file) as archive:
+    with open_zip(file) as archive:
         for member in archive.namelist():
             named = NAME.search(member)
             if named and int(named["take"]) in TAKES[split]:
-                sounds[named[1]] = read_wav(io.BytesIO(archive.read(member)), RATE, name=member)[0]
+                sounds[named[1]] = read_wav(io.BytesIO(read_member(archive, member, file)), RATE, name=member)[0]
     if not sounds:
         raise ValueError(f"{file} has no recordings digit_speaker_take.wav for {split}; accepted: the FSDD zip")
     return sounds

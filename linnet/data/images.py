@@ -9,12 +9,11 @@ training part is for validation.
 
 from __future__ import annotations
 
-import gzip
 import os
-import zipfile
-import zlib
+import warnings
 from collections.abc import Sequence
 from hashlib import sha256
+from math import prod
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,9 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import unknown
+from ..errors import brief, unknown
+from ..limits import LIMITS
 from .assets import shipped_digits
 from .folders import data_folder
+from .idx_file import read_idx
+from .zip_file import npz_names, read_npz
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Pair: TypeAlias = "tuple[Array, Array | None]"  # images uint8 [N,H,W] or [N,H,W,3], labels int64 [N]
@@ -95,9 +97,9 @@ def load_images(path: PathLike) -> Pair:
         start = data.read(4)
     if start == b"PK\x03\x04":
         return _npz(file)
-    images = _idx(file)
+    images = read_idx(file)
     beside = file.with_name(file.name.replace("images", "labels").replace("idx3", "idx1"))
-    labels = _idx(beside).astype(np.int64) if beside != file and beside.is_file() else None
+    labels = read_idx(beside).astype(np.int64) if beside != file and beside.is_file() else None
     if images.ndim < 3:
         raise ValueError(f"{file} holds an array {list(images.shape)}; accepted: images, [N,H,W]")
     return images, labels
@@ -137,31 +139,16 @@ def _part(name: PathLike, part: str) -> Pair:
     return load_images(place)
 
 
-def _idx(file: Path) -> Array:
-    """LeCun's format: 0, 0, 8 (uint8), number of dimensions, sizes as big-endian int32, then the bytes."""
-    try:
-        data = file.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{file} is a damaged gzip file ({error}); copy it anew") from error
-    if data[:3] != b"\x00\x00\x08" or len(data) < 4 + 4 * data[3]:
-        raise ValueError(f"{file} begins with {data[:4]!r}; accepted: idx files of bytes, npz or a folder of PNG files")
-    sizes = np.frombuffer(data, dtype=">i4", count=data[3], offset=4).tolist()
-    rest = len(data) - 4 - 4 * data[3]
-    if rest != np.prod(sizes):
-        raise ValueError(f"{file} says {sizes} and holds {rest} bytes; it is damaged, so copy it anew")
-    return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * data[3]).reshape(sizes)
-
-
 def _npz(file: Path) -> Pair:
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            names = [next((key for key in keys if key in arrays.files), None) for keys in KEYS]
-            if names[0] is None:
-                raise ValueError(f"{file} holds {arrays.files}; accepted: images as one of {', '.join(KEYS[0])}")
-            return arrays[names[0]], None if names[1] is None else arrays[names[1]].astype(np.int64)
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file} is a damaged npz file ({error}); write it anew") from error
+    there = npz_names(file)
+    names = [next((key for key in keys if key in there), None) for keys in KEYS]
+    if names[0] is None:
+        raise ValueError(f"{file} holds {brief(there)}; accepted: images as one of {', '.join(KEYS[0])}")
+    found = read_npz(file, [name for name in names if name is not None])
+    labels = None if names[1] is None else found[names[1]]
+    if labels is not None and (labels.dtype.kind not in "iu" or labels.ndim != 1):
+        raise ValueError(f"{file}: labels are {labels.dtype} {list(labels.shape)}; accepted: whole numbers [N]")
+    return found[names[0]], None if labels is None else labels.astype(np.int64)
 
 
 def _png_folder(folder: Path) -> Pair:
@@ -171,7 +158,8 @@ def _png_folder(folder: Path) -> Pair:
     files = files or [(f, -1) for f in sorted(folder.glob("*.png"))]
     if not files:
         raise ValueError(f"{folder} has no PNG files, nor folders of them; accepted: *.png or <label>/*.png")
-    images = [_png(file) for file, _ in files]
+    most = min(LIMITS.IMAGE_PIXELS, LIMITS.UNPACKED_BYTES // (3 * len(files)))
+    images = [_png(file, most) for file, _ in files]
     for (file, _), image in zip(files, images, strict=True):
         if image.shape != images[0].shape:
             a, b = list(image.shape), list(images[0].shape)
@@ -179,17 +167,23 @@ def _png_folder(folder: Path) -> Pair:
     return np.stack(images), np.array([label for _, label in files]) if classes else None
 
 
-def _png(file: Path) -> Array:  # [H,W] grey or [H,W,3]
+def _png(file: Path, most: int) -> Array:  # [H,W] grey or [H,W,3]
+    """One image of at most so many pixels."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise ValueError(f"reading {file.name} needs the package pillow; pip install linnet[vision]") from error
     try:
-        with Image.open(file) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # pillow warns of sizes that we refuse
+            image = Image.open(file, formats=["PNG"])
+        with image:
+            if prod(image.size) > most:
+                raise ValueError(f"{image.size[0]} x {image.size[1]} pixels where {most:,} are accepted")
             mode = {"1": "L", "L": "L", "LA": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}.get(image.mode)
             if mode is not None:
                 return np.asarray(image.convert(mode))
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+    except Exception as error:  # pillow raises whatever its decoders do: struct.error, SyntaxError, its own bomb error
         raise ValueError(f"{file} is not a whole PNG file ({error}); save it anew") from error
     raise ValueError(f"{file} has pixels of kind {image.mode}; accepted: 8 bits, grey, palette or RGB, so convert it")
 

@@ -18,6 +18,9 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from ..errors import brief
+from ..limits import LIMITS
+from ..schema import Accepts, Each, Maybe, Record, Table, Text, Whole, check
 from .files import PathLike, byte_pieces
 from .tokenizer import Tokenizer, check_tokens, parse_json, utf8
 
@@ -25,6 +28,11 @@ UNKNOWN, BOS, EOS, BYTES = 0, 1, 2, 3  # the first byte is piece 3
 FIRST = BYTES + 256  # of the learned pieces
 SPACE = "\u2581"  # how SentencePiece writes a space
 WORD = re.compile(r" *[^ ]+| +")
+LIBRARY = Record(  # what is used of the library's JSON
+    {"model": Record({"type": Text()}, {"vocab": Maybe(Table(Whole())), "merges": Maybe(Each(Accepts()))}, open=True)},
+    {"added_tokens": Maybe(Each(Record({"id": Whole(), "content": Text()}, open=True)))},
+    open=True,
+)
 KNOWN_WORDS = 1 << 16  # encodings kept for words that come again
 
 
@@ -54,7 +62,7 @@ class LlamaTokenizer(Tokenizer):
     @classmethod
     def read(cls, path: PathLike) -> LlamaTokenizer:
         """llama2.c's tokenizer.bin (may be .gz): int32 longest; for each piece float32 score, int32 length, bytes."""
-        data = b"".join(byte_pieces(path))
+        data = _read(path)
         pieces: list[bytes] = []
         scores: list[float] = []
         at = 4
@@ -168,13 +176,24 @@ def _check(pieces: list[Any], scores: list[Any], special: list[Any]) -> None:
             raise ValueError(f"the special id {i!r} is outside the vocabulary; accepted: 0 to {len(pieces) - 1}")
 
 
+def _read(path: PathLike) -> bytes:
+    pieces, total = [], 0
+    for piece in byte_pieces(path):
+        pieces.append(piece)
+        total += len(piece)
+        if total > LIMITS.JSON_BYTES:
+            raise _refused(path, f"it has more than {LIMITS.JSON_BYTES:,} bytes")
+    return b"".join(pieces)
+
+
 def _refused(path: PathLike, what: str) -> ValueError:
     return ValueError(f"{path} is no llama2.c tokenizer: {what}; accepted: a tokenizer.bin as llama2.c exports it")
 
 
 def _library_pieces(found: dict[str, Any]) -> tuple[list[str], list[float], list[int]]:
     """Pieces, scores and special ids of the library's JSON. Its joins are sorted by the score of what they make."""
-    model = found.get("model") or {}
+    check(found, LIBRARY, "this", "use the file as it was published")
+    model = found["model"]
     spaces = json.dumps([found.get("normalizer"), found.get("pre_tokenizer")])
     if (
         model.get("type") != "BPE"
@@ -194,7 +213,10 @@ def _library_pieces(found: dict[str, Any]) -> tuple[list[str], list[float], list
         )
     rank: dict[str, int] = {}
     for i, pair in enumerate(model.get("merges") or []):
-        rank.setdefault("".join(pair.split(" ") if isinstance(pair, str) else pair), i)
+        parts = pair.split(" ") if isinstance(pair, str) else pair
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+            raise ValueError(f"merge {i} is {brief(pair)}; accepted: two pieces")
+        rank.setdefault("".join(parts), i)
     special = {UNKNOWN, BOS, EOS} | {token["id"] for token in added if token.get("special")}
     scores = [-float(rank.get(piece, len(rank) + ids[piece])) for piece in pieces]
     return [piece.replace(SPACE, " ") for piece in pieces], scores, sorted(special)

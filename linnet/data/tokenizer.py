@@ -19,9 +19,13 @@ from typing import Any
 import numpy as np
 
 from ..atomic import atomic
+from ..json_file import kind_of
+from ..json_file import parse_json as parse
+from ..limits import LIMITS
 from .files import PathLike
 
 FILE = "tokenizer.json"  # its name inside a folder
+SAVED = "accepted: a file written by Tokenizer.save"
 
 
 class Tokenizer(ABC):
@@ -65,7 +69,7 @@ class Tokenizer(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits of the content: equal for equal vocabularies, however the JSON is laid out."""
-        plain = json.dumps(json.loads(self.to_json()), sort_keys=True, separators=(",", ":"))
+        plain = json.dumps(parse_json(self.to_json()), sort_keys=True, separators=(",", ":"))
         return sha256(plain.encode()).hexdigest()[:16]
 
     def save(self, path: PathLike) -> None:
@@ -96,7 +100,7 @@ class ByteTokenizer(Tokenizer):
 
     @classmethod
     def from_json(cls, text: str) -> ByteTokenizer:
-        if parse_json(text) != json.loads(cls().to_json()):
+        if parse_json(text) != parse_json(cls().to_json()):
             raise ValueError(f"a byte tokenizer cannot be read from {text[:80]!r}; accepted: {cls().to_json()}")
         return cls()
 
@@ -106,9 +110,15 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
     file = _file(path)
     if not file.is_file():
         raise FileNotFoundError(f"there is no tokenizer {file}; write one with Tokenizer.save")
+    if (size := file.stat().st_size) > LIMITS.JSON_BYTES:
+        raise ValueError(
+            f"{file} has {size:,} bytes; accepted: a tokenizer of {LIMITS.JSON_BYTES:,} at most; check the name"
+        )
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode("utf-8")
         return _kind(parse_json(text)).from_json(text)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 (byte {error.start}); {SAVED}") from error
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
@@ -151,12 +161,9 @@ def utf8(text: str) -> bytes:
 
 def parse_json(text: str) -> dict[str, Any]:
     """A JSON object, or one sentence."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is no JSON ({error}); accepted: a file written by Tokenizer.save") from error
+    found = parse(text, "this", SAVED)
     if not isinstance(found, dict):
-        raise ValueError(f"this is a JSON {type(found).__name__}; accepted: a file written by Tokenizer.save")
+        raise ValueError(f"this is a JSON {kind_of(found)}; {SAVED}")
     return found
 
 

@@ -9,18 +9,24 @@ Another rate than the one wanted is refused, or changed by band-limited interpol
 from __future__ import annotations
 
 import os
+import struct
 import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..limits import LIMITS
+
 Sound: TypeAlias = "str | os.PathLike[str] | BinaryIO"
 
 ZEROS = 32  # Z above: zero crossings of the sinc on each side
 BLOCK = 4096  # output samples computed at once
+READ = 1 << 18  # samples read at once
 
 
 def read_wav(file: Sound, rate: int | None = None, *, resample: bool = False, name: str = "") -> tuple[Tensor, int]:
@@ -28,6 +34,8 @@ def read_wav(file: Sound, rate: int | None = None, *, resample: bool = False, na
     name = name or str(file)
     samples, found = _read(file, name)  # [T, channels]
     signal = torch.from_numpy(samples.mean(axis=1, dtype=np.float32))
+    if found < 1:
+        raise _unreadable(name, f"its rate is {found} Hz")
     if not bool(signal.isfinite().all()):
         raise ValueError(
             f"{name} holds samples that are not finite numbers; accepted: finite samples, so export it anew"
@@ -43,11 +51,8 @@ def wav_info(file: Sound, name: str = "") -> tuple[int, int]:
     """(samples, rate) from the header, without reading the sound."""
     name = name or str(file)
     if (soundfile := _soundfile()) is not None:
-        try:
-            info = soundfile.info(_path(file))
-        except soundfile.LibsndfileError as error:
-            raise _unreadable(name, str(error)) from error
-        return info.frames, info.samplerate
+        with _refusing(name), soundfile.SoundFile(_path(file)) as sound:
+            return sound.frames, sound.samplerate
     with _wave(file, name) as sound:
         return sound.getnframes(), sound.getframerate()
 
@@ -79,14 +84,35 @@ def change_rate(signal: Tensor, rate: int, to: int) -> Tensor:  # [T] -> [ceil(T
 
 def _read(file: Sound, name: str) -> tuple[np.ndarray, int]:
     if (soundfile := _soundfile()) is not None:
-        try:
-            samples, rate = soundfile.read(_path(file), dtype="float32", always_2d=True)
-        except soundfile.LibsndfileError as error:
-            raise _unreadable(name, str(error)) from error
-        return samples, rate
+        with _refusing(name), soundfile.SoundFile(_path(file)) as sound:
+            return _blocks(sound, name), sound.samplerate
     with _wave(file, name) as sound:
-        raw = np.frombuffer(sound.readframes(sound.getnframes()), dtype="<i2")
-        return raw.reshape(-1, sound.getnchannels()).astype(np.float32) / 32768, sound.getframerate()
+        frames, channels = sound.getnframes(), sound.getnchannels()
+        data = sound.readframes(frames)
+        if len(data) != 2 * frames * channels:
+            raise _unreadable(name, f"its header says {frames} samples and {len(data)} bytes are there")
+        raw = np.frombuffer(data, dtype="<i2")
+        return raw.reshape(-1, channels).astype(np.float32) / 32768, sound.getframerate()
+
+
+def _blocks(sound: Any, name: str) -> np.ndarray:  # [T, channels]
+    """All of a sound, a block at a time: how much is there is never taken from the header."""
+    pieces, total = [np.zeros((0, sound.channels), np.float32)], 0
+    while len(piece := sound.read(READ, dtype="float32", always_2d=True)):
+        pieces.append(piece)
+        total += piece.nbytes
+        if total > LIMITS.UNPACKED_BYTES:
+            raise _unreadable(name, f"it unpacks to more than {LIMITS.UNPACKED_BYTES:,} bytes; cut it into parts")
+    return np.concatenate(pieces)
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """One sentence for what libsndfile raises, RuntimeErrors of its own."""
+    try:
+        yield
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise _unreadable(name, str(error)) from error
 
 
 def _soundfile():  # type: ignore[no-untyped-def]  # the module, which has no types, or None
@@ -100,13 +126,27 @@ def _soundfile():  # type: ignore[no-untyped-def]  # the module, which has no ty
 def _wave(file: Sound, name: str) -> wave.Wave_read:
     try:
         sound = wave.open(_path(file), "rb")  # noqa: SIM115 - the caller closes it
-    except (wave.Error, EOFError) as error:
-        raise _unreadable(name, f"{error}; without the package soundfile only wav is read") from error
+    except (wave.Error, EOFError, struct.error, RuntimeError, OverflowError) as error:
+        why = str(error) or "it is cut off"
+        raise _unreadable(name, f"{why}; without the package soundfile only wav is read") from error
+    if sound.getnframes() * sound.getnchannels() * sound.getsampwidth() > _size(file):
+        frames = sound.getnframes()
+        sound.close()
+        raise _unreadable(name, f"its header says {frames} samples, more than the file has bytes for")
     if sound.getsampwidth() != 2:
         bits = 8 * sound.getsampwidth()
         sound.close()
         raise ValueError(f"{name} has {bits}-bit samples, without soundfile 16 is read; pip install linnet[audio]")
     return sound
+
+
+def _size(file: Sound) -> int:
+    if isinstance(file, str | os.PathLike):
+        return os.stat(file).st_size
+    at = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(at)
+    return size
 
 
 def _path(file: Sound) -> str | BinaryIO:

@@ -15,8 +15,12 @@ from typing import Any
 
 from ..atomic import atomic
 from ..errors import StateError
+from ..json_file import read_json
+from ..schema import Each, Number, Record, Text, Whole, check
 
 FORMAT = 1
+RUN = Record({"seconds": Number(0)}, {"started": Text(), "rows": Whole(0)}, open=True)
+CONTENT = Record({"format": Whole(FORMAT, FORMAT), "runs": Each(RUN)})
 
 
 class Clock:
@@ -39,13 +43,9 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     """Every run so far; none if there is no file."""
     if not path.exists():
         return []
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            raise ValueError(f"format {found['format']!r}")
-        return [dict(run, seconds=float(run["seconds"])) for run in found["runs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path} is not a file of run times ({error}); delete it, and times count from now") from None
+    way_out = "delete it, and times count from now"
+    found = check(read_json(path, way_out, refuse=StateError), CONTENT, path, way_out, refuse=StateError)
+    return [dict(run) for run in found["runs"]]
 
 
 def minutes(path: Path) -> float:

@@ -22,11 +22,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ..errors import StateError
+from ..errors import StateError, brief
+from ..json_file import Line, read_lines
 from ..lock import exclusive
+from ..schema import Accepts, Number, Record, Table
 
 Row = dict[str, Any]
 FORMAT = 1
+ROW = Record(
+    {"format": Accepts(), "config": Table(Accepts()), "metrics": Table(Accepts())},
+    {"seconds": Number(0), "info": Table(Accepts()), "versions": Table(Accepts()), "machine": Table(Accepts())},
+    open=True,
+)
 PACKAGE = Path(__file__).resolve().parent.parent
 _writing: set[str] = set()  # files that this process has a Store of
 
@@ -70,18 +77,18 @@ def read_rows(path: Path, *, damaged: list[str] | None = None) -> list[Row]:
 
     damaged: a list that gets a sentence for every line that is not a row; without it the first one is an error.
     """
+    rows = []
     try:
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        for line in read_lines(path):
+            problem = _problem(line)
+            if problem is None:
+                rows.append(line.value)
+            elif damaged is None:
+                raise StateError(f"line {line.number} of {path} {problem}")
+            else:
+                damaged.append(f"line {line.number} of {path} {problem}")
     except OSError as error:
         raise StateError(f"{path} cannot be read ({error.strerror}); name the folder of an experiment") from None
-    rows = []
-    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
-        try:
-            rows.append(_parsed(line, path, number))
-        except StateError as error:
-            if damaged is None:
-                raise
-            damaged.append(str(error))
     return rows
 
 
@@ -166,19 +173,22 @@ class Store:
             os.ftruncate(self._file, data.rfind(b"\n") + 1)
 
 
-def _parsed(line: bytes, path: Path, number: int) -> Row:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        row = None
-    if not (isinstance(row, dict) and all(isinstance(row.get(name), dict) for name in ("config", "metrics"))):
-        raise StateError(f"line {number} of {path} is not a row; take that line out, or name another folder")
-    if row.get("format") != FORMAT:
-        raise StateError(
-            f"line {number} of {path} has format {row.get('format')!r} and this linnet reads {FORMAT}; "
+def _problem(line: Line) -> str | None:
+    """What is wrong with a line, or None when it is a row."""
+    misfit = None if line.problem else ROW.misfit(line.value)
+    if line.problem or misfit:
+        why = line.problem or _words(*(misfit or ("", None, "")))
+        return f"is not a row ({why}); take that line out, or name another folder"
+    if line.value["format"] != FORMAT:
+        return (
+            f"has format {brief(line.value['format'])} and this linnet reads {FORMAT}; "
             "name another folder, or read it with the linnet that wrote it"
         )
-    return row
+    return None
+
+
+def _words(place: str, value: object, accepted: str) -> str:
+    return f"{place.removeprefix('.') or 'it'} is {brief(value)} where {accepted} is accepted"
 
 
 def _version(name: str) -> str | None:

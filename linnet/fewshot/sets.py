@@ -11,18 +11,17 @@ which are held back. Questions are worded as is usual for these sets, so numbers
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import json
 import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..data.files import PathLike
+from ..data.files import PathLike, byte_pieces
 from ..data.folders import data_folder
 from ..errors import unknown
+from ..json_file import parse_json
+from ..limits import LIMITS
 from .superglue import READERS, Item
 
 Reader = Callable[[Path], tuple[list[Item], list[Item]]]  # of a folder: items, examples
@@ -85,8 +84,7 @@ def _held_back(items: list[Item]) -> tuple[list[Item], list[Item]]:
 
 def _hellaswag(folder: Path) -> tuple[list[Item], list[Item]]:
     """Six lines an item: context, number of the right ending, four endings."""
-    with bz2.open(folder / "hellaswag_val_full.txt.bz2", "rt", encoding="utf-8") as file:
-        lines = file.read().split("\n")
+    lines = _text(folder / "hellaswag_val_full.txt.bz2").split("\n")
     starts = range(0, len(lines) - 5, 6)
     return _held_back([{"text": lines[i], "choices": lines[i + 2 : i + 6], "label": int(lines[i + 1])} for i in starts])
 
@@ -142,24 +140,35 @@ def _question(text: str, choices: list[str], label: int) -> Item:
 def _instructions(file: Path) -> list[tuple[str, list[str], int]]:
     """(text, options, number of the right one) of rows that have them all in one instruction."""
     found = []
-    for row in json.loads(_text(file)):
+    for row in parse_json(_text(file), file, "copy it again"):
         text, *options = OPTION.split(row["instruction"].split(": ", 1)[1].split("Answer format:")[0].rstrip())
         found.append((text, options, int(row["answer"][-1]) - 1))
     return found
 
 
 def _text(file: Path) -> str:
-    with gzip.open(file, "rt", encoding="utf-8") as opened:
-        return opened.read()
+    with open(file, "rb"):  # an error that has the name of the file, if there is none
+        return b"".join(byte_pieces(file)).decode("utf-8")
 
 
 def _rows(file: Path) -> list[Any]:
-    return [json.loads(line) for line in _text(file).split("\n") if line]
+    return _lines(_text(file), file)
 
 
 def _zipped(file: Path, name: str) -> list[Any]:
     with zipfile.ZipFile(file) as opened:
-        return [json.loads(line) for line in opened.read(name).decode("utf-8").split("\n") if line]
+        return _lines(_member(opened, name).decode("utf-8"), file)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    if (size := archive.getinfo(name).file_size) > LIMITS.UNPACKED_FREE:
+        raise ValueError(f"{name} has {size:,} bytes; accepted: {LIMITS.UNPACKED_FREE:,} at most")
+    return archive.read(name)
+
+
+def _lines(text: str, file: Path) -> list[Any]:
+    lines = enumerate(text.split("\n"), start=1)
+    return [parse_json(line, f"line {number} of {file}", "copy it again") for number, line in lines if line]
 
 
 # name -> kind, compared per letter as well, reader

@@ -30,6 +30,7 @@ from ..models.folder import find
 from ..models.language import LanguageModel
 from ..models.state import ModelState
 from ..models.stream import Classifier
+from ..models.weights_file import check_sizes
 from .cache import LinnetCache
 from .configuration import LinnetConfig
 from .generation import LinnetGeneration
@@ -150,6 +151,7 @@ class LinnetForCausalLM(
         config = read_config(found.folder)
         if config.task != "language":
             raise ValueError(f"{found.folder} holds a {config.task!r} model; accepted: a 'language' model")
+        check_sizes(config, found.folder / WEIGHTS)
         model = LanguageModel(config)
         model.load_weights(found.folder / WEIGHTS, verified=found.trainer is not None)
         return cls(cls.config_class.of(config), model)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..atomic import atomic
 from ..data.tokenizer import Tokenizer
+from ..json_file import read_object
 from ..lock import exclusive
 from ..models.base import CONFIG, Model
 from .convert import HFModel, to_hf
@@ -85,7 +86,7 @@ def export_remote_code(
             words.save_pretrained(folder)
         with atomic(folder / FILE) as file:
             file.write(text.encode())
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = read_object(folder / CONFIG, "export the model again")
         config["auto_map"] = {auto: f"{Path(FILE).stem}.{name}" for auto, name in CLASSES.items()}
         with atomic(folder / CONFIG) as file:
             file.write((json.dumps(config, indent=2) + "\n").encode())

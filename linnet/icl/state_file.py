@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..errors import StateError, unknown
+from ..json_file import parse_json
 from ..models.tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 from .moments import Moments
 from .shipped import NAMES
@@ -60,7 +61,7 @@ def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]
 
 def _settings(path: str | os.PathLike[str], header: Mapping[str, str]) -> dict[str, Any]:
     try:
-        settings = json.loads(header["settings"])
+        settings = parse_json(header["settings"], "the header's settings", "copy it again")
         model, factor = settings["model"], float(settings["forget_factor"])
         if model is not None and model not in NAMES:
             raise unknown("pretrained model", model, NAMES)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ..atomic import Created, atomic
+from ..json_file import read_object
 from ..layers import LearnedPositions
 from ..lock import exclusive
 from .backbone import Backbone
@@ -33,8 +34,11 @@ from .folder import WEIGHTS as WEIGHTS
 from .folder import Found, find
 from .state import ModelState
 from .tensor_file import read_tensors, write_tensors
+from .weights_file import check_sizes
+from .weights_file import check_weights as check_weights
 
 CHECKSUM = "fingerprint"  # in the header of model.safetensors
+RESTORE = "restore it from the run it came from"
 READABLE = 0o644  # as any other file; some versions of safetensors write for the owner's eyes only
 M = TypeVar("M", bound="Model")
 
@@ -157,26 +161,6 @@ def last_real(x: Tensor, mask: Tensor | None) -> Tensor:
     return x[torch.arange(len(x), device=x.device), last]
 
 
-def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Same names, same shapes, or a sentence with the first that differs."""
-    for name in (*wanted, *given):
-        if name not in given:
-            raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
-        if name not in wanted:
-            raise ValueError(f"{where} has {name!r}, unknown to this model; it belongs to another configuration")
-        got, want = (getattr(side[name], "dtype", None) for side in (given, wanted))
-        if got is not None and want is not None and not _fits(got, want):
-            raise ValueError(f"{where}: {name!r} is {got} where the model has {want}; restore the file")
-        if given[name].shape != wanted[name].shape:
-            has, says = list(given[name].shape), list(wanted[name].shape)
-            raise ValueError(f"{where}: {name!r} has shape {has} where the configuration says {says}; restore the file")
-
-
-def _fits(given: torch.dtype, wanted: torch.dtype) -> bool:
-    """Weights of any floating-point precision are read as the model's; everything else must be as it is there."""
-    return given == wanted or (given.is_floating_point and wanted.is_floating_point and given.itemsize > 1)
-
-
 def fingerprint_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
     """CRC-32 over the configuration as JSON, then the name and the bytes of every tensor, in the order of the names."""
     crc = zlib.crc32(json.dumps(config, sort_keys=True).encode())
@@ -190,7 +174,9 @@ def open_model(found: Found) -> tuple[Model, tuple[str, ...]]:
     """The model of a folder, its weights verified, and notes: which checkpoint it is, or that nothing was verified."""
     from . import build  # the list of models, which imports this file
 
-    model = build(read_config(found.folder))
+    config = read_config(found.folder)
+    check_sizes(config, found.folder / WEIGHTS)  # before the memory of a model is taken on its word
+    model = build(config)
     compared = model.load_weights(found.folder / WEIGHTS, verified=found.trainer is not None)
     notes = [found.note] if found.note else []
     if not compared:
@@ -205,16 +191,13 @@ def read_config(folder: Path) -> ModelConfig:
             f"{folder} is a Hugging Face folder (model_type {values['model_type']!r}); load it with linnet.hf, or a "
             "Llama-type model with `linnet import`"
         )
-    return ModelConfig.from_dict(values)
+    try:
+        return ModelConfig.from_dict(values)
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG}: {error}; {RESTORE}") from None
 
 
 def _values(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: a folder that a training run or save_pretrained wrote")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); restore it from the run it came from") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} holds a {type(values).__name__}; accepted: a JSON object of ModelConfig fields")
-    return values
+    return read_object(path, RESTORE)

@@ -1,7 +1,7 @@
 """ModelConfig: everything that shapes a network, as plain values that go to JSON and back.
 
     config = ModelConfig(d_model=256, n_layers=8, n_heads=8, mixer=("conv", "rebased"))
-    ModelConfig.from_dict(json.loads(text)) == config
+    ModelConfig.from_dict(config.to_dict()) == config
 
 A hybrid is a list of mixers, repeated over the layers. What does not fit is refused here, before anything is built.
 E = d_model model width, H = n_heads, D = key_dim width of q and k, V = head_dim width of v.
@@ -9,19 +9,24 @@ E = d_model model width, H = n_heads, D = key_dim width of q and k, V = head_dim
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import unknown
+from ..errors import brief, unknown
+from ..json_file import as_json
 from ..layers import LOOK_BACK, MIXERS, MLPS, NORMS
 from ..layers.attention import whole
 from ..layers.block import PLACES
+from ..schema import Accepts, Flag, Number, Text
 
 TASKS = ("language", "image", "speech", "classify", "forecast", "translate")
 POSITIONS = ("none", "learned", "sinusoidal", "rotary")
 HEADS = ("categorical", "mixture")
+TYPES: dict[str, Accepts] = {name: Text() for name in ("task", "mlp", "norm", "norm_place", "positions", "head")}
+TYPES |= {name: Flag() for name in ("causal", "bias", "tie_embeddings")}
+TYPES |= {"norm_eps": Number(0), "init_std": Number(0), "dropout": Number(), "rotary_base": Number(0)}
+MOST = 2**31 - 1  # of any size
 BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a whole network, not one mixer of many
 
 
@@ -65,6 +70,7 @@ class ModelConfig:
         for name in ("mixer", "output_channels"):  # as JSON has them
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        self._check_types()
         for name, value, accepted in (
             ("task", self.task, TASKS),
             ("mlp", self.mlp, MLPS),
@@ -77,6 +83,20 @@ class ModelConfig:
                 raise unknown(name, value, accepted)
         self._check_mixers()
         self._check_sizes()
+
+    def _check_types(self) -> None:
+        """What the checks after this one take for granted."""
+        for name, accepts in TYPES.items():
+            if accepts.misfit(getattr(self, name)) is not None:
+                raise ValueError(f"{name} is {brief(getattr(self, name))}; accepted: {accepts.words}")
+        names = (self.mixer,) if isinstance(self.mixer, str) else self.mixer
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"mixer is {brief(self.mixer)}; accepted: a name or a list of names")
+        options = self.mixer_options
+        if not isinstance(options, Mapping) or not all(isinstance(inner, Mapping) for inner in options.values()):
+            raise ValueError(f"mixer_options is {brief(options)}; accepted: options by the name of a mixer")
+        if not isinstance(self.output_channels, tuple):
+            raise ValueError(f"output_channels is {brief(self.output_channels)}; accepted: a list of channels")
 
     def _check_mixers(self) -> None:
         if not self.pattern:
@@ -103,9 +123,11 @@ class ModelConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ValueError(f"{name} is {value!r}; accepted: an integer >= {low}")
+            if value > MOST:
+                raise ValueError(f"{name} is {value}; accepted: {MOST} at most")
         if self.output_channels and (
             len(self.output_channels) != (self.output_dim or self.input_dim)
-            or not all(isinstance(c, int) and 0 <= c < self.input_dim for c in self.output_channels)
+            or not all(type(c) is int and 0 <= c < self.input_dim for c in self.output_channels)
         ):
             raise ValueError(
                 f"output_channels is {self.output_channels}; accepted: (), or output_dim = "
@@ -142,7 +164,7 @@ class ModelConfig:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        return json.loads(json.dumps(asdict(self)))
+        return as_json(asdict(self))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:

@@ -9,19 +9,24 @@ be read with what trainer.json says. A name in `latest` is one of a folder direc
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checksum import crc32_of_file, crc32_of_json
+from ..json_file import read_json
+from ..schema import Record, Table, Text, Whole, check
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OPTIMIZER, TRAINER = "optimizer.safetensors", "trainer.json"
 FOLDER, POINTER, RUN = "checkpoints", "latest", "run.json"
 FORMAT, VERSION = "linnet-checkpoint", 1
-NAME = re.compile(r"step-\d{8,}")
+NAME = re.compile(r"step-[0-9]{8,16}")
+HEAD = Record({"format": Text(), "version": Whole()}, open=True)  # of every version of trainer.json
+CONTENT = Record(  # of this one
+    {"crc32": Text(), "files": Table(Record({"bytes": Whole(), "crc32": Text()})), "step": Whole()}, open=True
+)
 BEST, NEWEST = "best", "newest"
 
 
@@ -96,14 +101,15 @@ def verify(folder: Path, files: Collection[str] | None = None) -> dict[str, Any]
     if folder.is_symlink():
         raise CheckpointError(f"{folder} is a link; accepted: a folder of its own directly inside {FOLDER}")
     path = folder / TRAINER
-    try:
-        trainer = json.loads(path.read_text(encoding="utf-8"))
-        crc32, facts = trainer.pop("crc32"), trainer["files"]
-        found = (trainer["format"], trainer["version"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is missing or not whole ({error!r})") from error
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing")
+    damaged, refuse = "it is not whole", CheckpointError
+    trainer = check(read_json(path, damaged, refuse=refuse, nan=True), HEAD, path, damaged, refuse=refuse)
+    found = (trainer["format"], trainer["version"])
     if found != (FORMAT, VERSION):
         raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
+    check(trainer, CONTENT, path, damaged, refuse=refuse)
+    crc32, facts = trainer.pop("crc32"), trainer["files"]
     if crc32 != crc32_of_json(trainer):
         raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
     for name in {CONFIG, WEIGHTS, OPTIMIZER} | set(facts) if files is None else files:

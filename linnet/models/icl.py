@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import unknown
+from ..json_file import parse_json
 from .tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 
 KINDS = ("full", "diag", "gd++")
@@ -216,7 +217,7 @@ def _read_config(path: Path, header: Mapping[str, str]) -> ICLConfig:
         version, read = header.get("version"), " and ".join(VERSIONS)
         raise ValueError(f"{path} has version {version!r} and this linnet reads {read}; update linnet")
     try:
-        values = json.loads(header["config"])
+        values = parse_json(header["config"], "the header's config", "copy it again")
         known = {one.name for one in fields(ICLConfig)}
         if not isinstance(values, dict) or not known >= set(values):
             raise ValueError(f"fields {sorted(values)}")

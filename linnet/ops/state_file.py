@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ..atomic import atomic
 from ..checksum import crc32_of_bytes
-from ..errors import StateError
+from ..errors import StateError, brief
+from ..json_file import parse_json
 from .checks import LONGEST, check_form
 from .state import AnyState, ConvState, KVState, MatrixState, PathLike, S, State, WindowState
 
@@ -197,13 +198,12 @@ def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
     try:
         layers = tuple(
             LayerHeader(x["kind"], str(x["dtype"]), {name: tuple(size) for name, size in x["shapes"].items()})
-            for x in json.loads(meta["layers"])
+            for x in _json(meta["layers"])
         )
         extras = {
-            name: ExtraHeader(str(x["dtype"]), tuple(x["shape"]))
-            for name, x in json.loads(meta.get("extras", "{}")).items()
+            name: ExtraHeader(str(x["dtype"]), tuple(x["shape"])) for name, x in _json(meta.get("extras", "{}")).items()
         }
-        config = json.loads(meta.get("config", "null"))
+        config = _json(meta.get("config", "null"))
         if not isinstance(config, (dict, type(None))):
             raise TypeError(f"config is a {type(config).__name__}")
         header = StateHeader(layers, _tokens(meta["tokens"]), meta["model"], meta["tokenizer"], config, extras)
@@ -229,6 +229,10 @@ def _tokens(text: str) -> int:
     return count
 
 
+def _json(text: str) -> Any:
+    return parse_json(text, "its JSON", "save the state again")
+
+
 def _dtype(header: StateHeader, name: str) -> str:
     if name in header.extras:
         return header.extras[name].dtype
@@ -240,7 +244,7 @@ def compare(path: PathLike, field: str, found: object, wanted: object) -> None:
     """StateError unless `found` is `wanted` (None: anything)."""
     if wanted is not None and found != wanted:
         raise StateError(
-            f"{path}: {field} is {found!r} in the file, {wanted!r} is wanted; "
+            f"{path}: {field} is {brief(found, 800)} in the file, {brief(wanted, 800)} is wanted; "
             "use it with what it was saved for, or save another"
         )
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
 from ..models.config import ModelConfig
+from ..schema import Each, Number, Record, Text, Whole, check
 from .llama import Weights, head_width, llama_config
 
 BLOCK = "blk.{i}."
@@ -41,6 +42,7 @@ SIZES = {  # field of ModelConfig -> of the file
     "max_length": "llama.context_length",
 }
 TABLE, TOKENIZER = "tokenizer.ggml.", ("model", "tokens", "scores", "token_type", "bos_token_id")
+VOCABULARY = Record({"tokens": Each(Text())}, {"scores": Each(Number()), "token_type": Each(Whole())}, open=True)
 CONTROLS = (2, 3)  # token types: unknown, control
 
 
@@ -51,7 +53,7 @@ def read(path: Path) -> Weights:
         reader = library.GGUFReader(path)
         values = {name: field.contents() for name, field in reader.fields.items() if not _is_table(name)}
     except Exception as error:  # the library raises whatever its arrays do
-        raise ValueError(f"{path} is no whole GGUF file ({error}); copy it again") from error
+        raise _damaged(path, error) from error
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = _config(str(path), values, tensors)
 
@@ -64,6 +66,8 @@ def read(path: Path) -> Weights:
             raise ValueError(
                 f"{path}: {name!r} is {kind}, which gguf cannot unpack; accepted: F32, Q8_0 and such"
             ) from None
+        except Exception as error:  # as above
+            raise _damaged(path, error) from error
         return torch.from_numpy(np.array(numbers, dtype=np.float32).reshape(_shape(tensor)))
 
     shapes = {name: _shape(tensor) for name, tensor in tensors.items()}
@@ -106,7 +110,10 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
 
 def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
     """The tokenizer in the file; None if there is none."""
-    found = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
+    try:
+        found = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
+    except Exception as error:  # as above
+        raise _damaged(path, error) from error
     if "tokens" not in found:
         return None
     if found.get("model") != "llama" or found.get("bos_token_id", BOS) != BOS:
@@ -115,6 +122,7 @@ def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
             "'llama' with 1; give a tokenizer of your own beside the file"
         )
     kinds = found.get("token_type", [])
+    check(found, VOCABULARY, path, "copy it again")
     special = {UNKNOWN, BOS, EOS} | {i for i, kind in enumerate(kinds) if kind in CONTROLS}
     try:
         return LlamaTokenizer(
@@ -122,6 +130,10 @@ def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
         )
     except ValueError as error:
         raise ValueError(f"{path}: its tokenizer is damaged: {error}") from error
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is no whole GGUF file ({' '.join(str(error).split())[:200]}); copy it again")
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ activation, quantised weights) is refused by name, and so is a folder that has p
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..data.tokenizer import FILE, Tokenizer, load_tokenizer
+from ..json_file import read_object
 from ..models.config import ModelConfig
 from .llama import Weights, llama_config
 
@@ -158,10 +158,4 @@ def _check_tied(folder: Path, where: dict[str, Path]) -> None:
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: a Hugging Face folder with {CONFIG} and {WEIGHTS}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); fetch it again") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds a {type(found).__name__}; accepted: a JSON object")
-    return found
+    return read_object(path, "fetch it again")

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ..data.tokenizer import Tokenizer
-from ..models.base import check_weights
 from ..models.config import ModelConfig
 from ..models.language import LanguageModel
+from ..models.weights_file import Shape, check_layers, check_weights
 
 OUTER = ("tok_embeddings", "norm", "output")  # the parts that are there once; the last one unless tied
 
@@ -34,12 +34,6 @@ class Weights(NamedTuple):
     fetch: Callable[[str], Tensor]  # one of them
     interleaved: bool  # rotary pairs are (2i, 2i + 1)
     tokenizer: Callable[[], Tokenizer | None] = lambda: None  # reads the one that lies with the weights
-
-
-class Shape(NamedTuple):
-    """What `check_weights` compares."""
-
-    shape: tuple[int, ...]
 
 
 def llama_config(where: str, **fields: Any) -> ModelConfig:
@@ -71,6 +65,7 @@ def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def assemble(weights: Weights) -> LanguageModel:
     """The model; a missing, foreign or misshapen tensor is named."""
     config, names = weights.config, weights.names
+    check_layers(config, len(weights.shapes), weights.where)
     wanted = {}
     for part, shape in part_shapes(config).items():
         for i in range(1 if part in OUTER else config.n_layers):

@@ -9,7 +9,6 @@ Arrays of layers are stacked, [L, ...]. RMSNorm eps 1e-5 and rotary base 10000, 
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -19,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.base import check_weights
+from ..data import zip_file
 from ..models.config import ModelConfig
-from .llama import OUTER, Shape, Weights, head_width, llama_config, part_shapes
+from ..models.weights_file import Shape, check_weights
+from .llama import OUTER, Weights, head_width, llama_config, part_shapes
 
 Array = np.ndarray[Any, Any]
 HEADER = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len")
@@ -56,13 +56,11 @@ def read_bin(path: Path) -> Weights:
 def read_npz(path: Path) -> Weights:
     """The .npz, one array after the other."""
     try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} is no whole .npz of arrays of numbers ({error}); accepted: llama2.c's arrays, saved by numpy.savez"
-        ) from None
-    header = arrays.pop("config", None)
+        names = zip_file.npz_names(path)
+        header = zip_file.read_npz(path, ["config"]).get("config") if "config" in names else None
+        arrays = {} if header is None else zip_file.read_npz(path, [name for name in names if name != "config"])
+    except ValueError as error:
+        raise ValueError(f"{error}; accepted: llama2.c's arrays, saved by numpy.savez") from None
     if header is None:
         raise ValueError(f"{path} lacks the array 'config'; accepted: 7 integers, {', '.join(HEADER)}")
     config = _config(path, header, tied="output" not in arrays)

@@ -7,7 +7,6 @@ either way; autocast turns matrix products to bfloat16 and leaves sums, norms an
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from contextlib import AbstractContextManager
@@ -17,6 +16,8 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+
+from ..json_file import parse_json
 
 WORTH = 1.2  # times faster; below that the lost digits buy nothing
 TOKENS = 1024
@@ -88,7 +89,7 @@ def measured_gain(width: int, out: int, threads: int) -> tuple[float, str]:
     if done.returncode:
         how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
         return 0.0, f"the trial ended with {how}"
-    full, half = json.loads(done.stdout)
+    full, half = parse_json(done.stdout, "the measurement", "choose --autocast none or bf16")
     return full / half, ""
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..atomic import remove_torn
 from ..checksum import crc32_of_json
+from ..json_file import as_json, read_object
 from ..models.base import READABLE
 from ..models.folder import (
     CONFIG,
@@ -67,7 +68,7 @@ def save(
         save_file({name: x.detach().contiguous() for name, x in optimizer.items()}, temporary / OPTIMIZER)
         (temporary / OPTIMIZER).chmod(READABLE)
         files = {path.name: facts_of(path) for path in sorted(temporary.iterdir())}
-        content = json.loads(json.dumps({"format": FORMAT, "version": VERSION, **trainer, "files": files}))
+        content = as_json({"format": FORMAT, "version": VERSION, **trainer, "files": files})
         text = json.dumps(content | {"crc32": crc32_of_json(content)}, indent=1)
         (temporary / TRAINER).write_text(text, encoding="utf-8")
         for path in (*temporary.iterdir(), temporary):
@@ -103,7 +104,7 @@ def read(folder: Path) -> Checkpoint:
     """Everything in a checkpoint, once every file is as trainer.json says; CheckpointError names the file and why."""
     trainer = verify(folder)
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = read_object(folder / CONFIG, "it is damaged")
         return Checkpoint(folder, trainer, config, _tensors(folder / WEIGHTS), _tensors(folder / OPTIMIZER))
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{folder} cannot be read ({error})") from error

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 
 from ..data.order import share
 from ..errors import unknown
+from ..json_file import parse_json
 from ..models.base import Model, check_weights
 from .sequence import Batch, Relay, hand_on, part_of, sum_gradients
 
@@ -170,7 +171,7 @@ class Team:
         if self.rank != 0:
             data = torch.zeros(int(size), dtype=torch.uint8)
         dist.broadcast(data, 0)
-        return json.loads(data.numpy().tobytes())
+        return parse_json(data.numpy().tobytes(), "the message of the first process", "start the run again", nan=True)
 
     def barrier(self) -> None:
         if self.world > 1:

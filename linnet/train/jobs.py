@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,11 @@ from ..data.speech import SpeechSource, generated_speech, speech_folder
 from ..data.stream import FILES as STREAMS
 from ..data.stream import StreamSource, generated_stream, stream_file
 from ..errors import unknown
-from ..models import Model, ModelConfig, build
-from ..models.folder import RUN
+from ..json_file import as_json, read_json
+from ..models import Model, ModelConfig, build, count_parameters
+from ..models.folder import FOLDER, RUN, WEIGHTS, names, pointed
+from ..models.weights_file import check_layers, read_shapes
+from ..schema import Accepts, Record, Table, Text, check
 from .config import TrainConfig
 from .distributed import Team
 from .log import Event, OnEvent
@@ -50,6 +54,10 @@ TASKS: dict[str, dict[str, Any]] = {  # fields of ModelConfig that a kind of dat
     "stream": {"task": "forecast", "causal": True},
 }
 FILE, TOKENIZER = RUN, "tokenizer.json"
+CONTENT = Record(
+    {"kind": Text(*NAMES), "data": Table(Accepts()), "model": Table(Accepts()), "train": Table(Accepts())}, open=True
+)
+ROOM = 1 << 28  # numbers of a model that may be built before it is compared with a checkpoint
 FREE = frozenset(("paths", "name", "allow_binary"))  # where data lie may change: their fingerprint says what they are
 
 
@@ -63,7 +71,7 @@ class Job:
     train: TrainConfig
 
     def to_dict(self) -> dict[str, Any]:
-        settings = json.loads(json.dumps(dict(self.data)))
+        settings = as_json(dict(self.data))
         return {"kind": self.kind, "data": settings, "model": self.model.to_dict(), "train": self.train.to_dict()}
 
     @classmethod
@@ -106,6 +114,8 @@ def run(
     team: Team | None = None,
 ) -> tuple[Model, Result]:
     """Train a new model of the job's configuration; weights are drawn from the job's seed."""
+    if resume:
+        _check_room(job.model, out)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.train.seed)
         model = build(job.model)
@@ -121,23 +131,39 @@ def run(
     return model, fit(model, data.train, data.valid, job.train, **how)
 
 
+def _check_room(config: ModelConfig, out: Path) -> None:
+    """ValueError for a model far beyond the weights that it should go on from, before memory is taken for it."""
+    try:
+        weights = out / FOLDER / (pointed(out) or names(out)[-1]) / WEIGHTS
+        there = read_shapes(weights)
+    except (ValueError, OSError, IndexError):  # what is wrong with the checkpoint, and which one is good, `fit` says
+        return
+    check_layers(config, len(there), str(weights))
+    wanted, held = count_parameters(config), sum(prod(tensor.shape) for tensor in there.values())
+    if wanted > max(2 * held, ROOM):
+        raise ValueError(
+            f"{weights} has {held:,} numbers and the model of {out / FILE} would have {wanted:,}; it is damaged: start "
+            "the run again with its whole command"
+        )
+
+
 def read_job(folder: Path) -> Job:
     """The job of a run's folder."""
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: the --out folder of `linnet train`")
+    way_out = "start the run again with its whole command"
+    found = check(read_json(path, way_out), CONTENT, path, way_out)
     try:
-        return Job.from_dict(json.loads(path.read_text(encoding="utf-8")))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error!r}); start the run again with its whole command") from None
+        return Job.from_dict(found)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); {way_out}") from None
 
 
 def check_same(folder: Path, kind: str, settings: Mapping[str, Any]) -> None:
     """ValueError naming the first setting of the data in which a resumed run is not the run in the folder."""
     before = read_job(folder)
-    now, was = (
-        {"kind": k, **json.loads(json.dumps(dict(d)))} for k, d in ((kind, settings), (before.kind, before.data))
-    )
+    now, was = ({"kind": k, **as_json(dict(d))} for k, d in ((kind, settings), (before.kind, before.data)))
     for name in sorted((now | was).keys() - FREE):
         if now.get(name) != was.get(name):
             raise ValueError(

@@ -53,7 +53,8 @@ class Keeper:
         if self.out is not None and self.team.rank == 0:
             step = progress.step if self.saved else None
             self._log = RunLog(self.out, step=step, tensorboard=self.config.tensorboard)
-        return progress, choice, f"{note['text']}; precision: {choice.text}"
+        lost = "".join(f"; {problem}" for problem in self._log.damaged) if self._log is not None else ""
+        return progress, choice, f"{note['text']}; precision: {choice.text}{lost}"
 
     def restore(self, model: Model, optimizer: torch.optim.Optimizer) -> None:
         """Weights and moments of the checkpoint that was opened, if there was one."""

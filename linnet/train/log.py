@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from errno import ENOSPC
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..atomic import atomic
+from ..json_file import read_lines
+from ..schema import Record, Text, Whole
 
 NAME = "log.jsonl"
+LINE = Record({"kind": Text(), "step": Whole()}, open=True)
 LOGGED = ("step", "eval")  # these happen once per step; a save or a stop may happen again after a kill
 
 
@@ -44,11 +48,12 @@ class RunLog:
     def __init__(self, folder: Path, *, step: int | None = None, tensorboard: bool = False) -> None:
         self.path = folder / NAME
         self.board = summary_writer(folder / "tensorboard", step or 0) if tensorboard else None
+        self.damaged: list[str] = []  # lines of the log that could not be read
         if step is None or not self.path.exists():
             with atomic(self.path):
                 pass
         else:
-            cut_log(self.path, step)
+            self.damaged = cut_log(self.path, step)
         self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
 
     def write(self, event: Event) -> None:
@@ -77,22 +82,31 @@ class RunLog:
             self.board.close()
 
 
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a log as dicts; one that a kill left half-written ends it."""
-    with open(path, "rb") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                return
+def read_log(path: Path, *, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of a log as dicts; one that a kill left half-written at the end is not a line.
+
+    damaged: a list that gets a sentence for every line that is not one; without it each is a warning.
+    """
+    for line in read_lines(path):
+        why = line.problem or (None if LINE.misfit(line.value) is None else "not a step of a run")
+        if why is None:
+            yield line.value
+            continue
+        problem = f"line {line.number} of {path} is damaged ({why}) and left out"
+        if damaged is None:
+            warnings.warn(problem, stacklevel=2)
+        else:
+            damaged.append(problem)
 
 
-def cut_log(path: Path, step: int) -> None:
-    """Keep the lines up to `step`, atomically."""
+def cut_log(path: Path, step: int) -> list[str]:
+    """Keep the lines up to `step`, atomically; a sentence for each damaged line, which goes as well."""
+    damaged: list[str] = []
     with atomic(path) as file:
-        for line in read_log(path):
+        for line in read_log(path, damaged=damaged):
             if line["step"] <= step:
                 file.write(json.dumps(line).encode() + b"\n")
+    return damaged
 
 
 def summary_writer(folder: Path, step: int) -> Any:

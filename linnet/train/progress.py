@@ -11,7 +11,25 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any
 
+from ..schema import Maybe, Number, Record, Table, Text, Whole
 from .optim import Plateau
+
+_LOSS = Maybe(Number(nan=True))
+CONTENT = Record(  # as a checkpoint has it
+    {
+        "step": Whole(),
+        "plateau": Record({"best": _LOSS, "bad": Whole(), "cuts": Whole(0, 1_000_000)}),
+    },
+    {
+        "units": Whole(),
+        "seconds": Number(0),
+        "loss": _LOSS,
+        "metrics": Table(_LOSS),
+        "best_step": Maybe(Whole()),
+        "best_loss": _LOSS,
+        "autocast": Text("none", "bf16"),
+    },
+)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,15 @@ from typing import Any
 
 from ..models import Model
 from ..models.base import WEIGHTS, check_weights
+from ..models.folder import TRAINER
+from ..schema import Accepts, Maybe, Record, Table, Text, check
 from . import checkpoint
 from .checkpoint import Checkpoint, CheckpointError
 from .config import TrainConfig
+from .progress import CONTENT
+
+# what a run puts into trainer.json beside what every checkpoint has
+RUN = Record({"progress": CONTENT, "config": Table(Accepts()), "data": Table(Maybe(Text()))}, open=True)
 
 
 def open_run(
@@ -42,6 +48,7 @@ def open_run(
 
 def check_same(found: Checkpoint, model: Model, config: TrainConfig, data: Mapping[str, Any]) -> None:
     """CheckpointError naming the first field in which the run asked for is not the run that was saved."""
+    check(found.trainer, RUN, found.folder / TRAINER, "resume from an older checkpoint", refuse=CheckpointError)
     where, wanted = found.folder.name, model.config.to_dict()
     for name in (*wanted, *found.config):
         _equal(where, f"the model's {name}", found.config.get(name), wanted.get(name))

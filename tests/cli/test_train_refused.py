@@ -191,7 +191,7 @@ def test_a_folder_without_a_run(capsys: Capsys, tmp_path: Path) -> None:
     for command in (("train", "resume"), ("eval",)):
         assert "run.json does not exist" in refused(capsys, *command, tmp_path)
     Path("run.json").write_text('{"kind": "text"')
-    assert "run.json is damaged" in refused(capsys, "train", "resume", tmp_path)
+    assert "start the run again" in refused(capsys, "train", "resume", tmp_path)
 
 
 def test_a_run_that_diverges_keeps_the_last_good_checkpoint(capsys: Capsys, book: Path) -> None:

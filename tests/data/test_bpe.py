@@ -100,7 +100,7 @@ def test_what_is_no_byte_level_bpe_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is no byte-level BPE tokenizer; accepted: what BPETokenizer"):
             BPETokenizer.from_json(text)
     (tmp_path / "tokenizer.json").write_text(whole[: len(whole) // 2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"tokenizer\.json: this is no JSON"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json: this is not JSON"):
         load_tokenizer(tmp_path)
 
 

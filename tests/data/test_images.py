@@ -157,13 +157,13 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds \['pictures'\]; accepted: images as one of images, x"):
         load_images(tmp_path / "a.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
-    with pytest.raises(ValueError, match="is a damaged npz file"):
+    with pytest.raises(ValueError, match="is not a whole zip file"):
         load_images(tmp_path / "cut.npz")
 
 
 def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([{"any": "object"}], dtype=object))
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(ValueError, match="is not an array of plain numbers"):
         load_images(tmp_path / "a.npz")
 
 

@@ -98,7 +98,7 @@ def test_json_and_back(tmp_path: Path) -> None:
         ({"scores": None}, "lacks pieces, scores or special; accepted: what Tokenizer.save wrote"),
         ({"scores": [0.0]}, "276 pieces with 1 scores; accepted: 259 or more of both, alike"),
         ({"scores": [*SCORES[:-1], "x"]}, "the score of piece 275 is 'x'; accepted: a number"),
-        ({"scores": [*SCORES[:-1], float("nan")]}, "the score of piece 275 is nan; accepted: a number"),
+        ({"scores": [*SCORES[:-1], float("nan")]}, "the number NaN is not finite"),
         ({"pieces": [*PIECES[:-1], 7]}, "piece 275 is 7; accepted: a text that is not empty"),
         ({"pieces": [*PIECES[:-1], ""]}, "piece 275 is ''; accepted: a text that is not empty"),
         ({"pieces": [*PIECES[:3], "x", *PIECES[4:]]}, "piece 3 is 'x'; accepted: <0x00> to <0xFF>"),

@@ -260,5 +260,5 @@ def test_wall_clock_adds_up_over_runs(tmp_path: Path) -> None:
     assert minutes(path) == pytest.approx(2.0, abs=0.1)
     assert [run["rows"] for run in read_runs(path)] == [3, 3]
     path.write_text('{"format": 2, "runs": []}')
-    with pytest.raises(StateError, match=r"is not a file of run times .format 2.; delete it"):
+    with pytest.raises(StateError, match=r"format is 2; accepted: 1; delete it"):
         minutes(path)

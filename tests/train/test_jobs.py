@@ -92,7 +92,7 @@ def test_the_first_setting_that_differs_is_named(text: tuple[Job, Data], tmp_pat
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
-    with pytest.raises(ValueError, match=r"run.json is damaged .* start the run again"):
+    with pytest.raises(ValueError, match=r"run.json(:| is) .* start the run again"):
         read_job(tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_own_images_have_a_test_part_only_where_there_is_one(tmp_path: Path) -> 
         write_pngs(tmp_path / "pngs" / part)
     assert open_data("image", {"name": str(tmp_path / "pngs")}, None, begun=False).test is not None
     (tmp_path / "set" / "my_test.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="not a whole zip file"):
         open_data("image", {"name": str(tmp_path / "set")}, None, begun=False)
 
 

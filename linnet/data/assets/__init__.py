@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import unknown
+from ..zip_file import read_npz
 
 HERE = Path(__file__).resolve().parent
 TEST_DIGITS = 297
@@ -29,5 +30,5 @@ def shipped_digits(split: str = "all") -> tuple[np.ndarray[Any, Any], np.ndarray
     """(images [N,8,8], labels [N]) of the optical digits: "all" 1,797, "train" the first 1,500, "test" the last 297."""
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    with np.load(HERE / "digits.npz", allow_pickle=False) as file:
-        return file["images"][SPLITS[split]], file["labels"][SPLITS[split]]
+    found = read_npz(HERE / "digits.npz", ["images", "labels"])
+    return found["images"][SPLITS[split]], found["labels"][SPLITS[split]]

@@ -20,12 +20,19 @@ from ... import __version__
 from ...atomic import atomic, remove_torn
 from ...data.folders import data_folder
 from ...errors import StateError
+from ...json_file import read_json
 from ...lock import NAME as LOCK
+from ...schema import Each, Record, Text, Whole, check
 from .claim import Claim, Setting
 
 RUN, ROWS, CLOCK, FAILURES = "run.json", "rows.jsonl", "clock.json", "failures.json"
 DATA = ("mnist", "cifar10", "an4", "fsdd", "text", "fewshot", "tiny-lm")
 FORMAT = 1
+CONTENT = Record(
+    {"budget": Text(), "data": Each(Text()), "claims": Each(Text())},
+    {"linnet": Text(), "started": Text(), "format": Whole()},
+)
+FAILED = Each(Record({"unit": Text(), "error": Text(), "keys": Each(Text())}, open=True))
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,9 @@ def read_run(out: Path) -> Run:
     path = out / RUN
     if not path.is_file():
         raise StateError(f"{out} has no {RUN}; accepted: the --out folder of `linnet reproduce`")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        run = Run(**{**found, "data": tuple(found["data"]), "claims": tuple(found["claims"])})
-    except (ValueError, TypeError, KeyError) as error:
-        raise StateError(f"{path} is damaged ({error}); its rows are untouched: begin in another folder") from None
+    way_out = "its rows are untouched: begin in another folder"
+    found = check(read_json(path, way_out, refuse=StateError), CONTENT, path, way_out, refuse=StateError)
+    run = Run(**{**found, "data": tuple(found["data"]), "claims": tuple(found["claims"])})
     if (run.format, run.linnet) != (FORMAT, __version__):
         raise StateError(
             f"{out} was made by linnet {run.linnet} and this is {__version__}; name another folder, or read it with "
@@ -123,9 +128,8 @@ def write_failures(out: Path, failures: Iterable[dict[str, Any]]) -> None:
 
 
 def read_failures(out: Path) -> list[dict[str, Any]]:
-    """[{"unit", "error", "keys"}]; what cannot be read says nothing."""
-    try:
-        found = json.loads((out / FAILURES).read_text(encoding="utf-8"))
-        return [dict(one, keys=list(one["keys"])) for one in found]
-    except (OSError, ValueError, TypeError, KeyError):
+    """[{"unit", "error", "keys"}]; a file that is damaged is refused."""
+    path, way_out = out / FAILURES, "delete it: what failed is tried again"
+    if not path.is_file():
         return []
+    return check(read_json(path, way_out, refuse=StateError), FAILED, path, way_out, refuse=StateError)

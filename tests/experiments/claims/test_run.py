@@ -143,7 +143,7 @@ def test_a_folder_of_another_budget_version_or_purpose_is_refused_and_untouched(
     with pytest.raises(StateError, match=r"made by linnet 9\.9\.9 and this is .*; name another folder"):
         begin(out, "quick", claims)
     (out / "run.json").write_text("{")
-    with pytest.raises(StateError, match=r"run\.json is damaged"):
+    with pytest.raises(StateError, match=r"run\.json is not JSON"):
         read_run(out)
     (out / "run.json").unlink()
     with pytest.raises(StateError, match=r"and no run\.json"):

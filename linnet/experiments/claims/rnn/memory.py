@@ -25,6 +25,7 @@ from ....bench.inputs import Inputs
 from ....bench.race import call_of
 from ....bench.sizes import BOTH
 from ....bench.torch_forms import cumsum, elu_plus_one
+from ....json_file import parse_json
 from ..claim import (
     CONFIRMED,
     REFUTED,
@@ -50,8 +51,9 @@ AT_SIZE = (0.9, 1.5)  # kept by the naive form / predicted
 LINEAR = 0.15  # how far the log-log slope of memory may be from 1
 MIB = 2.0**20
 CHILD = (
-    "import json, sys, torch; torch.set_num_threads(1); from linnet.experiments.claims.rnn.memory import measure; "
-    "print(json.dumps(measure(json.loads(sys.argv[1]))))"
+    "import json, sys, torch; torch.set_num_threads(1); "
+    "from linnet.experiments.claims.rnn.memory import measure, parse_json; "
+    "print(json.dumps(measure(parse_json(sys.argv[1], 'the task', 'run it again'))))"
 )
 
 
@@ -75,7 +77,7 @@ def apart(config: Config) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the process that measures memory ended with {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = parse_json(done.stdout, "the measurement", "run it again")
     return found
 
 

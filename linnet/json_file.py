@@ -1,0 +1,148 @@
+"""JSON from files that may be damaged or hostile: the one reader of the package, with limits (`limits.py`).
+
+    found = read_json(path, "copy it again")                                    any JSON value
+    for line in read_lines(path): line.number, line.value, line.problem         one damaged line costs that line only
+
+Whatever is wrong (too large, too deep, not UTF-8, a name twice, NaN, a number beyond 64 bits) is one ValueError, or the
+subclass given: the file, what is wrong, the way out. `schema.py` says what the values may be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import brief
+from .limits import LIMITS
+
+PathLike = str | os.PathLike[str]
+
+
+class Line(NamedTuple):
+    """One line of JSON lines: its value, or the problem with it."""
+
+    number: int  # from 1
+    value: Any
+    problem: str | None
+
+
+def read_json(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError, nan: bool = False) -> Any:
+    """The value in a file; `way_out` ends the sentence of every refusal."""
+    try:
+        size = os.stat(path).st_size
+        data = Path(path).read_bytes() if size <= LIMITS.JSON_BYTES else b""
+    except OSError as error:
+        raise refuse(f"{path} cannot be read ({error.strerror or error}); {way_out}") from None
+    if size > LIMITS.JSON_BYTES:
+        raise refuse(f"{path} has {size:,} bytes; accepted: JSON of {LIMITS.JSON_BYTES:,} at most; {way_out}")
+    return parse_json(data, path, way_out, refuse=refuse, nan=nan)
+
+
+def parse_json(
+    text: str | bytes, where: object, way_out: str, *, refuse: type[ValueError] = ValueError, nan: bool = False
+) -> Any:
+    """The value of a JSON text that stands in `where`; nan: whether NaN and infinity are values."""
+    try:
+        return _parsed(text, nan)
+    except (ValueError, RecursionError) as error:
+        raise refuse(f"{where} is not JSON that can be read ({_reason(error)}); {way_out}") from None
+
+
+def read_object(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError) -> dict[str, Any]:
+    """The JSON object in a file."""
+    found = read_json(path, way_out, refuse=refuse)
+    if not isinstance(found, dict):
+        raise refuse(f"{path} holds a JSON {kind_of(found)}; accepted: an object; {way_out}")
+    return found
+
+
+def read_lines(path: PathLike, *, nan: bool = False) -> Iterator[Line]:
+    """Every line of a file that ends in a newline, the good ones and the damaged ones; a torn last line is not one."""
+    with open(path, "rb") as file:
+        number = 0
+        while line := file.readline(LIMITS.LINE_BYTES):
+            number += 1
+            if line.endswith(b"\n"):
+                yield _line(number, line, nan)
+            elif len(line) == LIMITS.LINE_BYTES:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LIMITS.LINE_BYTES)
+                yield Line(number, None, f"it is longer than {LIMITS.LINE_BYTES:,} bytes")
+
+
+def as_json(value: Any) -> Any:
+    """The value as it comes back from JSON: tuples are lists, keys are strings."""
+    return json.loads(json.dumps(value))
+
+
+def kind_of(value: object) -> str:
+    """What JSON calls a value."""
+    names = {dict: "object", list: "array", str: "string", int: "number", float: "number", bool: "boolean"}
+    return names.get(type(value), "null")
+
+
+def _line(number: int, line: bytes, nan: bool) -> Line:
+    try:
+        return Line(number, _parsed(line, nan), None)
+    except (ValueError, RecursionError) as error:
+        return Line(number, None, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return f"it is nested deeper than {LIMITS.JSON_DEPTH} levels"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    return str(error)
+
+
+def _parsed(text: str | bytes, nan: bool) -> Any:
+    if len(text) > LIMITS.JSON_BYTES:
+        raise ValueError(f"it has {len(text):,} bytes where {LIMITS.JSON_BYTES:,} are accepted")
+    text = text.decode("utf-8") if isinstance(text, bytes) else text
+    items = 1 + sum(map(text.count, ",[{"))  # at most: letters of strings count as well
+    if items > LIMITS.JSON_ITEMS:
+        raise ValueError(f"it has {items:,} values where {LIMITS.JSON_ITEMS:,} are accepted")
+    number = float if nan else _finite
+    value = json.loads(text, parse_constant=number, parse_float=number, parse_int=_whole, object_pairs_hook=_object)
+    _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level: Iterable[Any] = [value]
+    for _ in range(LIMITS.JSON_DEPTH + 1):
+        level = [x for outer in level for x in _values(outer) if isinstance(x, dict | list)]
+        if not level:
+            return
+    raise RecursionError
+
+
+def _values(outer: Any) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"it has the name {brief(twice)} twice")
+    return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > LIMITS.JSON_DIGITS + 1 or not -(2**63) <= (value := int(text)) < 2**63:
+        raise ValueError(f"the number {text[:24]}... is beyond 64 bits")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"the number {text[:24]} is not finite")
+    return value

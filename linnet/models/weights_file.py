@@ -1,0 +1,91 @@
+"""Weights on disk: what a file holds is known from its header, so that a configuration is compared before it is built.
+
+    check_sizes(config, path)       ValueError unless every tensor that `config` implies is in the file, in that shape
+
+A configuration is a few bytes that may say anything; a model of it may need more memory than there is. The shapes in a
+safetensors header add up to the bytes of the file (the library checks it), so what agrees with them is as small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ..limits import LIMITS
+from .config import ModelConfig
+
+if TYPE_CHECKING:
+    from .base import Model
+
+
+class Shape(NamedTuple):
+    """What is known of a tensor from the header."""
+
+    shape: tuple[int, ...]
+
+
+def read_shapes(path: Path) -> dict[str, Shape]:
+    """The tensors of a safetensors file by name; no tensor is read."""
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; accepted: a folder with a configuration and {path.name}")
+    try:
+        with safe_open(path, "pt") as file:
+            names = list(file.keys())
+            if len(names) > LIMITS.TENSORS:
+                raise ValueError(f"{path} has {len(names):,} tensors; accepted: {LIMITS.TENSORS:,} at most")
+            return {name: Shape(tuple(file.get_slice(name).get_shape())) for name in names}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is not a whole safetensors file ({error}); copy it again or use a backup") from None
+
+
+def check_sizes(config: ModelConfig, path: Path) -> None:
+    """ValueError unless the file has what a model of this configuration needs: no more, no less."""
+    shapes = read_shapes(path)
+    check_layers(config, len(shapes), str(path))
+    check_weights(shapes, blueprint(config, str(path.parent)).state_dict(), str(path))
+
+
+def check_layers(config: ModelConfig, tensors: int, where: str) -> None:
+    """Each layer has a tensor at least: a number of layers beyond that is refused before one is made."""
+    for name in ("n_layers", "n_encoder_layers"):
+        if (layers := getattr(config, name)) > tensors:
+            raise ValueError(
+                f"{where} has {tensors} tensors where {name} is {layers}; it belongs to another configuration, or the "
+                "configuration is damaged: restore both"
+            )
+
+
+def blueprint(config: ModelConfig, where: str) -> Model:
+    """The model without memory; a configuration that no model can be made of is refused, whatever the layers raise."""
+    from . import build  # the list of models, which imports this file
+
+    try:
+        with torch.device("meta"):
+            return build(config)
+    except (ValueError, TypeError, RuntimeError, AttributeError, ArithmeticError, LookupError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{where}: no model can be built from its configuration ({reason}); restore it") from None
+
+
+def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Same names, same shapes, or a sentence with the first that differs."""
+    for name in (*wanted, *given):
+        if name not in given:
+            raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
+        if name not in wanted:
+            raise ValueError(f"{where} has {name!r}, unknown to this model; it belongs to another configuration")
+        got, want = (getattr(side[name], "dtype", None) for side in (given, wanted))
+        if got is not None and want is not None and not _fits(got, want):
+            raise ValueError(f"{where}: {name!r} is {got} where the model has {want}; restore the file")
+        if given[name].shape != wanted[name].shape:
+            has, says = list(given[name].shape), list(wanted[name].shape)
+            raise ValueError(f"{where}: {name!r} has shape {has} where the configuration says {says}; restore the file")
+
+
+def _fits(given: torch.dtype, wanted: torch.dtype) -> bool:
+    """Weights of any floating-point precision are read as the model's; everything else must be as it is there."""
+    return given == wanted or (given.is_floating_point and wanted.is_floating_point and given.itemsize > 1)

@@ -1,0 +1,152 @@
+"""What the values of a JSON file may be, in a few words each; the first that does not fit is named.
+
+check(found, Record({"step": Whole(0), "loss": Maybe(Number())}), path, "copy it again")
+ValueError: runs/a/trainer.json: step is -1; accepted: a whole number from 0; copy it again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from .errors import brief
+
+
+class Accepts:
+    """What a value may be. `misfit`: the place inside it, the value there, what is accepted; None if it fits."""
+
+    words = "anything"
+
+    def misfit(self, value: Any) -> tuple[str, Any, str] | None:
+        return None if self.fits(value) else ("", value, self.words)
+
+    def fits(self, value: Any) -> bool:
+        return True
+
+
+class Whole(Accepts):
+    """A whole number from `least` to `most`."""
+
+    def __init__(self, least: int = 0, most: int = 2**62) -> None:
+        self.least, self.most = least, most
+        self.words = f"a whole number from {least}" + ("" if most == 2**62 else f" to {most}")
+        if least == most:
+            self.words = str(least)
+
+    def fits(self, value: Any) -> bool:
+        return type(value) is int and self.least <= value <= self.most
+
+
+class Number(Accepts):
+    """A number, finite unless `nan`, of `least` or more."""
+
+    def __init__(self, least: float | None = None, *, nan: bool = False) -> None:
+        self.least, self.nan = least, nan
+        self.words = "a number" + ("" if least is None else f" of {least:g} or more")
+
+    def fits(self, value: Any) -> bool:
+        if type(value) not in (int, float) or not (self.nan or isfinite(value)):
+            return False
+        return self.least is None or value >= self.least
+
+
+class Text(Accepts):
+    """A string, one of `names` if there are any."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.words = " or ".join(map(repr, names)) or "a text"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, str) and (not self.names or value in self.names)
+
+
+class Flag(Accepts):
+    words = "true or false"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+class Maybe(Accepts):
+    """The same, or null."""
+
+    def __init__(self, inner: Accepts) -> None:
+        self.inner, self.words = inner, f"{inner.words}, or null"
+
+    def misfit(self, value: Any) -> tuple[str, Any, str] | None:
+        found = None if value is None else self.inner.misfit(value)
+        return None if found is None else (found[0], found[1], self.words if not found[0] else found[2])
+
+
+class Each(Accepts):
+    """An array of these."""
+
+    def __init__(self, inner: Accepts) -> None:
+        self.inner, self.words = inner, f"an array, each of it {inner.words}"
+
+    def misfit(self, value: Any) -> tuple[str, Any, str] | None:
+        if not isinstance(value, list):
+            return "", value, self.words
+        return next((m for i, x in enumerate(value) if (m := _inside(f"[{i}]", self.inner, x))), None)
+
+
+class Table(Accepts):
+    """An object with any names, the values as given."""
+
+    def __init__(self, inner: Accepts) -> None:
+        self.inner, self.words = inner, "an object"
+
+    def misfit(self, value: Any) -> tuple[str, Any, str] | None:
+        if not isinstance(value, dict):
+            return "", value, self.words
+        return next((m for name, x in value.items() if (m := _inside(f".{name}", self.inner, x))), None)
+
+
+class Record(Accepts):
+    """An object with these fields; `more`: fields that may be missing; any others only where `open`."""
+
+    words = "an object"
+
+    def __init__(
+        self, fields: Mapping[str, Accepts], more: Mapping[str, Accepts] | None = None, *, open: bool = False
+    ) -> None:
+        self.fields, self.more, self.open = fields, more or {}, open
+
+    def misfit(self, value: Any) -> tuple[str, Any, str] | None:
+        if not isinstance(value, dict):
+            return "", value, self.words
+        known = {**self.fields, **self.more}
+        for name, accepts in known.items():
+            if name not in value:
+                if name in self.fields:
+                    return f".{name}", _MISSING, accepts.words
+                continue
+            if (found := _inside(f".{name}", accepts, value[name])) is not None:
+                return found
+        strange = next((name for name in value if name not in known), None)
+        return None if self.open or strange is None else (f".{strange}", value[strange], f"only {', '.join(known)}")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "missing"
+
+
+_MISSING = _Missing()
+
+
+def check(value: Any, accepts: Accepts, where: object, way_out: str, *, refuse: type[ValueError] = ValueError) -> Any:
+    """The value, if it is accepted; else one sentence with the field that is not."""
+    found = accepts.misfit(value)
+    if found is None:
+        return value
+    place, got, words = found
+    name = place.removeprefix(".") or "its content"
+    raise refuse(f"{where}: {name} is {brief(got)}; accepted: {words}; {way_out}")
+
+
+def _inside(place: str, accepts: Accepts, value: Any) -> tuple[str, Any, str] | None:
+    found = accepts.misfit(value)
+    return None if found is None else (place + found[0], *found[1:])
