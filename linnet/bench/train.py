@@ -84,14 +84,14 @@ class Subject:
     parameters: int
 
 
-def subject(mixer: str, length: int, tokens: int, **changes: Any) -> Subject:
+def subject(mixer: str, length: int, tokens: int, *, preset_name: str = PRESET, **changes: Any) -> Subject:
     """The preset with that mixer on random characters; `changes` to its configuration make it smaller for tests."""
     import torch
 
     from ..models import build, preset
 
     torch.manual_seed(0)
-    config = preset(PRESET, mixer=mixer, **{**CHANGES[mixer], **changes})
+    config = preset(preset_name, mixer=mixer, **{**CHANGES[mixer], **changes})
     model = build(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     drawn = torch.randint(config.vocab_size, (tokens // length, length + 1))

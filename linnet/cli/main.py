@@ -60,6 +60,7 @@ bench = App(name="bench", help="Measure on this machine, beside what you would u
 bench.command("linnet.cli.bench:ops", name="ops", help="The attention ops: forward and backward, by length.")
 bench.command("linnet.cli.bench_train:train", name="train", help="A training step, linear beside softmax attention.")
 bench.command("linnet.cli.bench_decode:decode", name="decode", help="Generation, one token at a time, by batch.")
+bench.command("linnet.cli.bench_load:load", name="load", help="One thread or several, beside programs that compete.")
 bench.command("linnet.cli.bench_icl:icl", name="icl", help="Training in-context regression, beside eager torch.")
 bench.command("linnet.cli.bench_regressors:regressors", name="regressors", help="In-context regression, scikit-learn.")
 app.command(bench)

@@ -47,6 +47,7 @@ def build(out_dir: str | Path, sanitize: bool = False) -> Path:
         compile_flags, link_flags, isas = _probe(pool, Path(tmp), sanitize)
         units = [
             ("api.o", "api.cpp", [f"-DLINNET_HAVE_{isa.upper()}" for isa in isas]),
+            ("load.o", "load.cpp", []),
             ("base.o", "kernels.cpp", ["-DLINNET_ISA=base"]),
             *((f"{isa}.o", "kernels.cpp", [f"-DLINNET_ISA={isa}", *flags]) for isa, flags in isas.items()),
         ]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.linnet_icl_lanes.argtypes = [ctypes.c_int64]
     lib.linnet_icl_lanes.restype = lib.linnet_icl_size.restype = ctypes.c_int64
     lib.linnet_run_icl.argtypes = [ctypes.c_char_p]
-    lib.linnet_decode_step.argtypes = [ctypes.c_int64, ctypes.c_int64]
+    lib.linnet_decode_step.argtypes = lib.linnet_hold.argtypes = [ctypes.c_int64, ctypes.c_int64]
+    lib.linnet_busy.argtypes = []
 
 
 def _isas(lib: ctypes.CDLL) -> list[str]:
@@ -94,6 +97,30 @@ def use_isa(isa: str) -> None:
     lib = library()
     if lib is None or lib.linnet_use_isa(isa.encode()) != 0:
         raise ValueError(f"instruction set {isa!r} cannot run here; available: {', '.join(info()['isas']) or 'none'}")
+
+
+def busy() -> bool:
+    """Whether other programs want the cores, as last measured; threads then wait by sleeping."""
+    lib = library()
+    return lib is not None and bool(lib.linnet_busy())
+
+
+@contextmanager
+def waiting(how: str) -> Iterator[None]:
+    """Let threads wait by "spin" or "sleep" in this block, whatever the load, or "auto": for tests and benchmarks."""
+    held = {"auto": -1, "spin": 0, "sleep": 1}
+    if how not in held:
+        raise ValueError(f"waiting is {how!r}; accepted: {', '.join(held)}")
+    import torch
+
+    lib = library()
+    if lib is not None:
+        lib.linnet_hold(held[how], max(2, torch.get_num_threads()))
+    try:
+        yield
+    finally:
+        if lib is not None:
+            lib.linnet_hold(-1, 2)
 
 
 def info() -> dict[str, Any]:

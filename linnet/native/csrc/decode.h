@@ -445,7 +445,9 @@ void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, in
 int decode(const linnet_decode *c, const linnet_model *m) {
   memset(c->scratch, 0, sizeof(Gate));
 #ifdef _OPENMP
-  const int want = omp_in_parallel() ? 1 : (int)c->threads;
+  int want = omp_in_parallel() ? 1 : (int)c->threads;
+  linnet_notice(want);
+  if (linnet_busy() && c->B < OWN_ROWS * want) want = 1;  // a team waits at every phase for the one without a core
 #pragma omp parallel num_threads(want) if (want > 1)
   decode_part(c, m, omp_get_thread_num(), omp_get_num_threads());
 #else

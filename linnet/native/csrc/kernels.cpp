@@ -9,6 +9,7 @@
 #include "backward.h"
 #include "decode.h"
 #include "forward.h"
+#include "load.h"
 #include "nn.h"
 #include "regress.h"
 #include "step.h"
@@ -20,6 +21,7 @@ int threads_for(const linnet_call *c, int64_t tasks, double flops) {
 #ifdef _OPENMP
   if (flops < 2e6 || c->threads < 2 || omp_in_parallel())
     return 1;  // below this, waking threads costs more than it saves
+  linnet_notice(c->threads);
   return (int)(tasks < c->threads ? tasks : c->threads);
 #else
   (void)c, (void)tasks, (void)flops;

@@ -355,6 +355,7 @@ int matmul_call(const linnet_matrix *m, const float *x, float *y, int64_t B, int
   uint8_t *q = nullptr;
   if (m->kind == INT8 && !(q = (uint8_t *)malloc(B * (q_stride + sizeof(float)) + 1))) return LINNET_NO_MEMORY;
   float *q_scale = q ? (float *)(q + B * q_stride) : nullptr;
+  linnet_notice(threads);
 #pragma omp parallel num_threads((int)threads) if (threads > 1)
   {
     if (q) {

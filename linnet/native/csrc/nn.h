@@ -5,6 +5,7 @@
 // group after group: the number of threads changes no bit.
 #pragma once
 #include "linnet.h"
+#include "load.h"
 #include "simd.h"
 
 #include <math.h>
@@ -295,6 +296,7 @@ INLINE void cross_entropy_row(const linnet_rows *c, int64_t r) {
 int row_threads(const linnet_rows *c, const Groups &g) {
 #ifdef _OPENMP
   if (c->rows * c->cols < 16384 || c->threads < 2 || omp_in_parallel()) return 1;
+  linnet_notice(c->threads);
   return (int)(g.count < c->threads ? g.count : c->threads);
 #else
   (void)c, (void)g;

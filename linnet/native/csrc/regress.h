@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "gram.h"
+#include "load.h"
 
 namespace {
 
@@ -60,6 +61,7 @@ struct Bench {
 
   void run() {
     read_parameters();
+    linnet_notice(threads);
 #pragma omp parallel num_threads((int)threads) if (threads > 1)
     {
 #ifdef _OPENMP
