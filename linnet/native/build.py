@@ -1,6 +1,6 @@
 """Compile the native kernels: one C++ file, once per instruction set, linked into one plain shared library.
 
-    kernels.cpp x {base, avx2, avx512} + api.cpp (chooses by cpuid)  ->  _linnet.so, a C ABI without Python.h
+    kernels.cpp x {base, avx2, avx512} + api.cpp (chooses by cpuid) + load.cpp  ->  _linnet.so, a C ABI without Python.h
 
 One build is safe on every machine of its architecture: only the baseline object runs where nothing better is present.
 Standard library only and no import from the package, so `setup.py` and `./run` use it by path before torch is there.

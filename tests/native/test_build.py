@@ -48,6 +48,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "kernels.cpp").write_text(KERNELS)
     (folder / "api.cpp").write_text(API)
+    (folder / "load.cpp").write_text("")
     monkeypatch.setattr(build, "CSRC", folder)
     return folder
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet import linear_attention
 from linnet.native import library
 from linnet.native.matmul import matmul, pack
+from linnet.ops import linear_attention
 
 pytestmark = [
     pytest.mark.skipif(library.library() is None, reason="no native library"),
