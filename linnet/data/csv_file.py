@@ -28,7 +28,7 @@ from ..atomic import atomic
 from ..checksum import crc32_of_bytes, crc32_of_file, crc32_of_json
 from ..errors import unknown
 from ..json_file import read_object
-from .zip_file import DAMAGED
+from .zip_file import DAMAGED, reason
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -207,7 +207,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         if isinstance(error, OSError) and error.filename is not None:  # a word of the disk, not of the packing
             raise
         raise ValueError(
-            f"{path} is damaged or no CSV file ({error}); accepted: UTF-8 text, plain or packed"
+            f"{path} is damaged or no CSV file ({reason(error)}); accepted: UTF-8 text, plain or packed"
         ) from error
 
 

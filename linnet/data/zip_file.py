@@ -43,7 +43,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     except (*DAMAGED, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # a word of the disk, not of the archive
             raise
-        raise ValueError(f"{path} is not a whole zip file ({_reason(error)}); copy it again") from error
+        raise ValueError(f"{path} is not a whole zip file ({reason(error)}); copy it again") from error
 
 
 def read_member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
@@ -115,5 +115,6 @@ def _dtype(text: str, name: str, path: Path) -> np.dtype[Any]:
         raise ValueError(f"{path}: {name!r} has dtype {text!r}; accepted: numbers of numpy") from None
 
 
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def reason(error: Exception) -> str:
+    """What an exception says, in one line that is not long: some quote the bytes they met."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

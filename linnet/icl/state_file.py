@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import StateError, unknown
+from ..errors import StateError, brief, unknown
 from ..json_file import parse_json
 from ..models.tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 from .moments import Moments
@@ -40,8 +40,8 @@ def load_moments(path: str | os.PathLike[str]) -> tuple[Moments, dict[str, Any]]
     kind, version = header.get("format", "unknown"), header.get("version")
     if kind != FORMAT or version not in VERSIONS:
         raise StateError(
-            f"{path} has format {kind!r}, version {version!r}; accepted: {FORMAT!r}, version {' or '.join(VERSIONS)}, "
-            "which InContextRegressor.save writes"
+            f"{path} has format {brief(kind)}, version {brief(version)}; accepted: {FORMAT!r}, version "
+            f"{' or '.join(VERSIONS)}, which InContextRegressor.save writes"
         )
     tensors = unsealed(path, header, tensors, StateError)
     if any(value.dtype != torch.float64 for value in tensors.values()):

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ..atomic import Created, atomic
+from ..errors import brief
 from ..json_file import read_object
 from ..layers import LearnedPositions
 from ..lock import exclusive
@@ -122,8 +123,8 @@ class Model(nn.Module, ABC):
         wanted = None if verified else header.get(CHECKSUM)
         if wanted is not None and wanted != fingerprint_of(_values(path.parent / CONFIG), weights):
             raise ValueError(
-                f"{path} or the {CONFIG} beside it is damaged: the {CHECKSUM} is not {wanted}; copy both again or use "
-                "a backup"
+                f"{path} or the {CONFIG} beside it is damaged: the {CHECKSUM} is not {brief(wanted)}; copy both "
+                "again or use a backup"
             )
         self.load_state_dict(weights)
         return verified or wanted is not None

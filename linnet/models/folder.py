@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checksum import crc32_of_file, crc32_of_json
+from ..errors import brief
 from ..json_file import read_json
 from ..schema import Record, Table, Text, Whole, check
 
@@ -107,11 +108,11 @@ def verify(folder: Path, files: Collection[str] | None = None) -> dict[str, Any]
     trainer = check(read_json(path, damaged, refuse=refuse, nan=True), HEAD, path, damaged, refuse=refuse)
     found = (trainer["format"], trainer["version"])
     if found != (FORMAT, VERSION):
-        raise CheckpointError(f"{path} is {found[0]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
+        raise CheckpointError(f"{path} is {found[0][:80]} version {found[1]}, and this linnet reads {FORMAT} {VERSION}")
     check(trainer, CONTENT, path, damaged, refuse=refuse)
     crc32, facts = trainer.pop("crc32"), trainer["files"]
     if crc32 != crc32_of_json(trainer):
-        raise CheckpointError(f"{path} is damaged: its crc32 is not {crc32}")
+        raise CheckpointError(f"{path} is damaged: its crc32 is not {brief(crc32)}")
     for name in {CONFIG, WEIGHTS, OPTIMIZER} | set(facts) if files is None else files:
         _compare(folder / name, facts.get(name))
     return dict(trainer)
@@ -170,4 +171,4 @@ def _compare(path: Path, wanted: dict[str, Any] | None) -> None:
         raise CheckpointError(f"{path} has {size} bytes where {TRAINER} says {wanted['bytes']}")
     crc32 = facts_of(path)["crc32"]
     if crc32 != wanted["crc32"]:
-        raise CheckpointError(f"{path} is damaged: its crc32 is {crc32} where {TRAINER} says {wanted['crc32']}")
+        raise CheckpointError(f"{path} is damaged: its crc32 is {crc32} where {TRAINER} says {brief(wanted['crc32'])}")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import unknown
+from ..errors import brief, unknown
 from ..json_file import parse_json
 from .tensor_file import VERSIONS, note_if_plain, read_tensors, unsealed, write_sealed
 
@@ -212,10 +212,10 @@ def answer(g: Tensor) -> Tensor:
 def _read_config(path: Path, header: Mapping[str, str]) -> ICLConfig:
     if header.get("format") != FORMAT:
         found = header.get("format", "unknown")
-        raise ValueError(f"{path} is a file of format {found!r}, not {FORMAT!r}; accepted: a model of linnet icl")
+        raise ValueError(f"{path} is a file of format {brief(found)}, not {FORMAT!r}; accepted: a model of linnet icl")
     if header.get("version") not in VERSIONS:
         version, read = header.get("version"), " and ".join(VERSIONS)
-        raise ValueError(f"{path} has version {version!r} and this linnet reads {read}; update linnet")
+        raise ValueError(f"{path} has version {brief(version)} and this linnet reads {read}; update linnet")
     try:
         values = parse_json(header["config"], "the header's config", "copy it again")
         known = {one.name for one in fields(ICLConfig)}

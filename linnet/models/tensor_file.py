@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..atomic import replacing
-from ..errors import FileWarning
+from ..errors import FileWarning, brief
 from ..ops.state_file import crc32_of
 
 PLAIN, SEALED = VERSIONS = ("1", "2")  # without and with a checksum
@@ -62,7 +62,7 @@ def unsealed(
     """Return copies of what `read_tensors` found: the file may change or go away. Damage raises `refuse`."""
     copies, found = {name: value.clone() for name, value in tensors.items()}, header.get("crc32")
     if found != (None if header.get("version") == PLAIN else crc32_of(header, copies)):
-        raise refuse(f"{path} is damaged: crc32 {found!r} is not that of its content; copy it again")
+        raise refuse(f"{path} is damaged: crc32 {brief(found)} is not that of its content; copy it again")
     return copies
 
 

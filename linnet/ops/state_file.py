@@ -131,7 +131,9 @@ def load_file(path: PathLike, *, device: torch.device | str = "cpu") -> StateFil
         names = [f"{i}.{name}" for i, layer in enumerate(header.layers) for name in layer.shapes]
         tensors = {name: file.get_tensor(name).clone() for name in (*names, *header.extras)}  # the file may go away
     if meta.get("crc32") != crc32_of(meta, tensors):
-        raise StateError(f"{path} is damaged: crc32 {meta.get('crc32')!r} is not that of its content; save it again")
+        raise StateError(
+            f"{path} is damaged: crc32 {brief(meta.get('crc32'))} is not that of its content; save it again"
+        )
     states: list[AnyState] = []
     for i, layer in enumerate(header.layers):
         kind = KINDS[layer.kind]

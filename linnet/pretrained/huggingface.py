@@ -121,9 +121,10 @@ def _files(folder: Path) -> list[Path]:
     if not (folder / INDEX).is_file():
         raise ValueError(f"{folder} has neither {WEIGHTS} nor {INDEX}; accepted: weights as safetensors, never pickled")
     shards = _json(folder / INDEX).get("weight_map")
-    if not isinstance(shards, dict) or not all(Path(str(name)).name == name for name in shards.values()):
+    files: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
+    if not all(isinstance(name, str) and Path(name).name == name and len(name) < 256 for name in files):
         raise ValueError(f"{folder / INDEX}: weight_map names no files of its folder; fetch it again")
-    return [folder / name for name in sorted(set(shards.values()))]
+    return [folder / name for name in sorted(set(files))]
 
 
 def _get(file: Path, name: str, shape: bool = False) -> Any:

@@ -88,7 +88,7 @@ def read_model(folder: Path) -> Any:
 
 
 def of_model(config: ModelConfig) -> Kind:
-    return Kind(lambda folder: seeded(config).save_pretrained(folder), MODEL_PARTS, read_model)
+    return Kind(lambda folder: seeded(config).save_pretrained(folder), MODEL_PARTS, read_model, sealed=True)
 
 
 def make_run(folder: Path) -> None:
