@@ -23,7 +23,7 @@ PLAIN = 64.0  # u of the largest number: within this nothing else is asked, it i
 RUNS = 3  # of the truth with rounding errors; only for results that are not within PLAIN
 # float64 is measured as if it had 6 bits less: exponents add up over tokens, and 1e-10 is promised
 ROUNDOFF = {torch.float64: 2.0**-47, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
-LARGEST = {torch.float64: 1e300, torch.float32: 1e37, torch.bfloat16: 1e37, torch.float16: 3e4}
+LARGEST = {torch.float64: 1e150, torch.float32: 1e18, torch.bfloat16: 1e18, torch.float16: 3e4}  # squares fit
 SMALLEST = {
     torch.float64: 1e-290,
     torch.float32: 1e-30,

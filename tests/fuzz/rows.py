@@ -93,7 +93,7 @@ def norm_trial(rng: random.Random, g: torch.Generator) -> Trial:
     eps = rng.choice([1e-5, 1e-5, 1e-3, 1e-12, 0.0])
     shapes = {"x": (*_tokens(rng), N)} | ({"weight": (N,)} if rng.random() < 0.7 else {})
     shapes |= {"bias": (N,)} if not rms and "weight" in shapes and rng.random() < 0.7 else {}
-    shift = rng.choice([0.0, 0.0, 10.0])
+    shift = rng.choice([0.0, 0.0, 10.0]) if N > 1 else 0.0  # one number alone has no deviation, only rounding
 
     def op(x: Values) -> Values:
         moved = x["x"] + shift

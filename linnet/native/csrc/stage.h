@@ -14,8 +14,9 @@ INLINE void copy_tail(float *dst, const float *src, int64_t n) {  // 16 floats, 
   for (int i = 0; i < 16; ++i) dst[i] = i < n ? src[i] : 0.0f;
 }
 
-template <int KIND>
-NOINLINE void load_natural(float *dst, Rows x, int64_t D, const float *valid) {
+// wild (CHECK): x * 0 of all numbers, added up: NaN if one of them is NaN or infinite.
+template <int KIND, bool CHECK>
+INLINE void load_rows(float *dst, Rows x, int64_t D, const float *valid, vf &wild) {
   const int64_t full = D / 16, tail = D % 16;
   for (int i = 0; i < C; ++i) {
     float *d = dst + i * 16;
@@ -25,27 +26,39 @@ NOINLINE void load_natural(float *dst, Rows x, int64_t D, const float *valid) {
       continue;
     }
     const float *p = x.p + i * x.stride;
+    vf own[NT] = {};  // of this row: short chains of additions, side by side
     for (int64_t b = 0; b < full; ++b) {
-      UNROLL(4) for (int n = 0; n < NT; ++n) store(d + b * 256 + n * VL, phi<KIND>(load(p + b * 16 + n * VL)));
+      UNROLL(4) for (int n = 0; n < NT; ++n) {
+        const vf y = load(p + b * 16 + n * VL);
+        if (CHECK) own[n] += y * 0.0f;
+        store(d + b * 256 + n * VL, phi<KIND>(y));
+      }
     }
     if (tail) {
       float buf[16], mapped[16];
       copy_tail(buf, p + full * 16, tail);
-      for (int n = 0; n < NT; ++n) store(mapped + n * VL, phi<KIND>(load(buf + n * VL)));
+      UNROLL(4) for (int n = 0; n < NT; ++n) {
+        const vf y = load(buf + n * VL);
+        if (CHECK) own[n] += y * 0.0f;
+        store(mapped + n * VL, phi<KIND>(y));
+      }
       copy_tail(d + full * 256, mapped, tail);
     }
+    if (CHECK) UNROLL(4) for (int n = 0; n < NT; ++n) wild += own[n];
   }
+}
+
+template <int KIND>
+NOINLINE void load_natural(float *dst, Rows x, int64_t D, const float *valid) {
+  vf unused = {};
+  load_rows<KIND, false>(dst, x, D, valid, unused);
 }
 
 // The values of 16 tokens; false if one of them is NaN or infinite.
 NOINLINE bool load_values(float *dst, Rows x, int64_t V, const float *valid) {
-  load_natural<IDENTITY>(dst, x, V, valid);
-  vf zero = {}, zero2 = {};
-  for (int64_t i = 0; i < (V + 15) / 16 * 256; i += 2 * VL) {
-    zero += load(dst + i) * 0.0f;
-    zero2 += load(dst + i + VL) * 0.0f;
-  }
-  return sum(zero + zero2) == 0.0f;
+  vf wild = {};
+  load_rows<IDENTITY, true>(dst, x, V, valid, wild);
+  return sum(wild) == 0.0f;
 }
 
 typedef void (*LoadNatural)(float *, Rows, int64_t, const float *);
