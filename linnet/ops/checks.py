@@ -146,15 +146,31 @@ def check_chunk_size(chunk_size: int) -> None:
 
 
 def check_matrix(state: Any, axes: str, wanted: Sequence[int], device: torch.device) -> None:
-    """StateError unless `state`, of an op whose state is one tensor, is None or such a tensor in a wide dtype."""
+    """StateError unless `state`, of an op whose state is one tensor, is None or such a tensor of floating numbers.
+
+    Half precision is accepted as it comes: the op widens it to float32, as it does its inputs.
+    """
     if state is None:
         return
-    if not isinstance(state, Tensor) or list(state.shape) != [*wanted] or state.dtype not in WIDE:
+    if not isinstance(state, Tensor) or list(state.shape) != [*wanted] or state.dtype not in NARROW + WIDE:
         got = f"has shape {shape(state)} {state.dtype}" if isinstance(state, Tensor) else f"is a {type(state).__name__}"
-        accepted = f"{axes} = {[*wanted]}, float32 or float64"
+        accepted = f"{axes} = {[*wanted]}, float32 or float64, or half precision, which is widened"
         raise StateError(f"initial_state {got}; accepted here: {accepted}; a call returns it in float32 or float64")
     if state.device != device:
         raise StateError(f"initial_state is on {state.device}, the inputs on {device}; use state.to({str(device)!r})")
+
+
+def widened(state: Any, kind: type[Any], dtype: torch.dtype = torch.float32) -> Any:
+    """A state of this kind whose numbers are all of one half precision, in the wider `dtype`; any other as it is.
+
+    What does not fit is left for the checks to refuse. Gradients come back in the dtype the state was given in.
+    """
+    if not isinstance(state, kind) or dtype not in WIDE:
+        return state
+    numbers = [x for x in state if isinstance(x, Tensor) and x.dtype != torch.bool]
+    if not numbers or numbers[0].dtype not in NARROW or any(x.dtype != numbers[0].dtype for x in numbers):
+        return state
+    return kind._make(x.to(dtype) if isinstance(x, Tensor) and x.dtype != torch.bool else x for x in state)
 
 
 def check_form(state: Any, kind: type[Any]) -> None:
@@ -179,6 +195,11 @@ def check_form(state: Any, kind: type[Any]) -> None:
         raise StateError(f"{got}; accepted: a bool mask [B,T] = {list(first.shape[:2])}")
     if any(x.device != first.device for x in fields.values()):
         raise StateError(f"{got}; accepted: one device; use state.to({str(first.device)!r})")
+
+
+def compute_dtype(x: Tensor, state: Tensor) -> torch.dtype:
+    """What an op computes in: float32, or float64 if one of the two is."""
+    return torch.promote_types(torch.promote_types(x.dtype, state.dtype), torch.float32)
 
 
 def shape(x: Tensor) -> str:

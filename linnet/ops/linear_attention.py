@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..feature_maps import FeatureMap, resolve
 from ..native import linear_attention as native
-from .checks import WIDE, check_cu_seqlens, check_mask, check_qkv, check_step
+from .checks import WIDE, check_cu_seqlens, check_mask, check_qkv, check_step, widened
 from .chunks import CHUNK, Batch, Rule
 from .dispatch import check_names, choose
 from .forms import FORMS
@@ -52,6 +52,7 @@ def linear_attention(
         normalize: divide by the sum of the scores plus `eps`.
         scale: factor on the scores; None means 1.
         initial_state: what came before, from an earlier call; never altered. Packed batches have one row per sequence.
+            One in half precision is widened to float32.
         output_final_state: also return the state after the last token.
         mask: [B,Tk] bool, True = real token. Padding changes neither outputs, state nor gradients; its own output is 0
             when causal. Without `causal` the mask is about keys, and every query is answered.
@@ -221,5 +222,6 @@ def _checked(state: State, rows: int, q: Tensor, v: Tensor, phi: FeatureMap) -> 
         fits = s.shape == (rows, H, F, V) and z.shape == (rows, H, F) and s.device == z.device == q.device
         if fits and s.dtype == z.dtype and s.dtype in WIDE:
             return state
+    state = widened(state, State)
     check_state(state, batch=rows, heads=H, feature_dim=F, value_dim=V, device=q.device)
     return state

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from ..feature_maps.common import product, wide_dtype
 from .causal import guarded
-from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
+from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step, widened
 from .dispatch import check_names
 from .fused import full_precision
 from .softmax import append, packed
@@ -123,6 +123,7 @@ def _tokens(
     k = (wide * (wide.square().sum(-1, keepdim=True) + TINY).rsqrt()).to(q.dtype)
     cache = KVState(k, v.clone(), mask)
     if state is not None:
+        state = widened(state, KVState, k.dtype)
         check_cache(state, KVState, k, v)
         cache = append(state, cache)
     bucket = hash_buckets(cache.k, rotations)

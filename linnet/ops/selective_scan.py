@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, compute_dtype, shape
 from .dispatch import check_names
 from .eager import gradients
 from .fused import full_precision
@@ -49,7 +49,7 @@ def selective_scan(
     check_mask(mask, x.shape[0], x.shape[1], x.device)
     check_names(form, "torch")
     s = x.new_zeros(x.shape[0], *a.shape, dtype=torch.float32) if initial_state is None else initial_state
-    wide = torch.promote_types(x.dtype, s.dtype)
+    wide = compute_dtype(x, s)
     if form == "auto":
         form = "recurrent" if x.shape[1] == 1 else "chunked"
     parts = (x, dt, b, c) if mask is None else tuple(p.masked_fill(~mask[..., None], 0.0) for p in (x, dt, b, c))

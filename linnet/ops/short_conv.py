@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..errors import StateError
-from .checks import check_cu_seqlens, check_floating, check_form, check_mask, shape
+from .checks import check_cu_seqlens, check_floating, check_form, check_mask, shape, widened
 from .state import ConvState
 from .taps import taps
 
@@ -42,6 +42,7 @@ def short_conv(
     if cu_seqlens is not None:
         lengths = torch.tensor(check_cu_seqlens(cu_seqlens, x.shape[1], x.shape[0]), device=x.device).diff()
     if initial_state is not None:
+        initial_state = widened(initial_state, ConvState, x.dtype)
         _check_state(initial_state, x, weight, rows=len(lengths))
     if mask is not None or cu_seqlens is not None:
         return _in_one_row(x, weight, bias, initial_state, output_final_state, mask, lengths)
@@ -61,6 +62,7 @@ def short_conv_step(
     _check(x, weight, bias, ("batch", "channels"))
     if state is None:
         state = empty_state(x.shape[0], weight.shape[0], weight.shape[1], x.device, x.dtype)
+    state = widened(state, ConvState, x.dtype)
     _check_state(state, x, weight, rows=x.shape[0])
     seen = torch.cat([state.x, x[:, None]], dim=1)  # [B,K,E]
     wide = _wide(x, weight)

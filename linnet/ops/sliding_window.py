@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from ..errors import StateError
 from .causal import guarded
-from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step
+from .checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step, widened
 from .softmax import packed
 from .softmax import sdpa_bthd as sdpa
 from .state import WindowState, check_cache
@@ -57,6 +57,7 @@ def sliding_window_attention(
         attend = partial(sliding_window_attention, window=window, scale=scale, output_final_state=output_final_state)
         return packed(attend, q, k, v, mask, offsets, initial_state, WindowState)
     if initial_state is not None:
+        initial_state = widened(initial_state, WindowState, k.dtype)
         _check_state(initial_state, k, v, window)
     if mask is None:
         out = _attend(q, k, v, initial_state, window, scale)
@@ -77,6 +78,7 @@ def sliding_window_attention_step(
     k, v = k[:, None], v[:, None]
     if state is None:
         state = empty_state(k, v, window)
+    state = widened(state, WindowState, k.dtype)
     _check_state(state, k, v, window)
     k, v = torch.cat([state.k, k], dim=1), torch.cat([state.v, v], dim=1)  # [B,W+1,H,.]
     real = pad(state.mask, (0, 1), value=True)  # [B,W+1]

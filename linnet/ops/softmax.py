@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from ..errors import StateError
 from .causal import guarded
-from .checks import check_cu_seqlens, check_form, check_mask, check_qkv, check_scale, check_step
+from .checks import check_cu_seqlens, check_form, check_mask, check_qkv, check_scale, check_step, widened
 from .state import AnyState, KVState, S, check_cache, join_states, real_tokens
 
 BLOCK = 512  # queries per call where a mask must be written out, so that it is BLOCK x T, never T x T
@@ -58,6 +58,7 @@ def softmax_attention(
         q = q.masked_fill(~mask[:, :, None, None], 0) if causal else q
     cache = KVState(k, v, mask)
     if initial_state is not None:
+        initial_state = widened(initial_state, KVState, k.dtype)
         check_cache(initial_state, KVState, k, v)
         cache = append(initial_state, cache)
     past = cache.k.shape[1] - k.shape[1]
@@ -82,6 +83,7 @@ def softmax_attention_step(
     check_step(q, k, v)
     cache = KVState(k[:, None], v[:, None])
     if state is not None:
+        state = widened(state, KVState, k.dtype)
         check_cache(state, KVState, cache.k, cache.v)
         cache = append(state, cache)
     out = _bidirectional(q[:, None], cache, check_scale(scale, q.shape[-1]))  # the newest token sees all of it

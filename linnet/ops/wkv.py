@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .causal import guarded
-from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, compute_dtype, shape
 from .dispatch import check_names
 from .fused import full_precision
 from .scan import finest, linear_scan
@@ -52,7 +52,7 @@ def wkv(
     check_names(form, "torch")
     B, T, E = k.shape
     s = k.new_zeros(B, 3, E, dtype=torch.float32) if initial_state is None else initial_state
-    wide = torch.promote_types(k.dtype, s.dtype)
+    wide = compute_dtype(k, s)
     if form == "auto":
         form = "recurrent" if T == 1 else "chunked"
     with full_precision(k):

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .causal import guarded
-from .checks import check_chunk_size, check_floating, check_mask, check_matrix, shape
+from .checks import check_chunk_size, check_floating, check_mask, check_matrix, compute_dtype, shape
 from .dispatch import check_names
 from .fused import full_precision
 from .scan import finest
@@ -58,7 +58,7 @@ def wkv7(
     check_names(form, "torch")
     B, T, H, D = r.shape
     s = r.new_zeros(B, H, D, v.shape[3], dtype=torch.float32) if initial_state is None else initial_state
-    wide = torch.promote_types(r.dtype, s.dtype)
+    wide = compute_dtype(r, s)
     with full_precision(r):
         parts = [x.to(wide).transpose(1, 2) for x in (r, decay, k, v, remove, rate)]  # [B,H,T,.]
         if mask is not None:

@@ -299,7 +299,7 @@ def test_state_bytes_do_not_grow() -> None:
         ({"form": "chunkt"}, ValueError, "did you mean 'chunked'"),
         ({"chunk_size": 0}, ValueError, "chunk_size is 0; accepted: an integer >= 1"),
         ({"initial_state": torch.zeros(B, H, V, D)}, StateError, r"\[2, 3, 5, 4\] torch.float32; accepted here: \[B,H"),
-        ({"initial_state": torch.zeros(B, H, D, V).half()}, StateError, "in float32 or float64"),
+        ({"initial_state": torch.zeros(B, H, D, V).int()}, StateError, "in float32 or float64"),
         ({"initial_state": 3}, StateError, "initial_state is a int"),
     ],
 )

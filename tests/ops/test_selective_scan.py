@@ -99,7 +99,7 @@ def test_forward_mode_sees_the_same_slope() -> None:
         ({"chunk_size": 0}, "chunk_size is 0"),
         ({"mask": torch.ones(B, 4, dtype=torch.bool)}, r"mask has shape \[2, 4\]"),
         ({"initial_state": torch.zeros(B, N, E)}, r"initial_state has shape \[2, 4, 3\].*= \[2, 3, 4\]"),
-        ({"initial_state": torch.zeros(B, E, N).half()}, "float32 or float64"),
+        ({"initial_state": torch.zeros(B, E, N).int()}, "float32 or float64"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], sentence: str) -> None:
