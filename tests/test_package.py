@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "serve": {"models", "generate"},
     "icl": {"models", "tasks", "native"},
     "hf": {"models", "generate", "ops", "data"},
-    "pretrained": {"models", "data"},
+    "pretrained": {"models", "data", "layers"},
     "fewshot": {"models", "generate", "data"},
     "experiments": {"tasks", "data", "feature_maps", "ops", "layers", "models", "train", "generate", "icl"}
     | {"bench", "fewshot", "native", "pretrained"},

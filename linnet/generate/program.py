@@ -8,6 +8,7 @@ such a matrix is rounded to 8 bits too). Norms, biases, embeddings, feature maps
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ..layers import Block, GatedConv, LinearAttention, SoftmaxAttention, Window
 from ..layers.attention import Attention
 from ..layers.mlp import MLP
 from ..layers.positions import LearnedPositions, SinusoidalPositions, angles
+from ..layers.rope_scaling import attention_factor
 from ..layers.short_conv import BaseConv
 from ..models import Classifier, Forecaster, ImageModel, LanguageModel, StreamModel
 from ..native.decode import DIGITS, LAYER, MIXERS, MLPS, MODEL, NO_MATRIX, POSITIONS, Packet, check_sizes, pointer
@@ -26,7 +28,6 @@ from ..native.matmul import KINDS, PANEL, Packed, pack
 from ..ops.checks import LONGEST
 from .maps import packed_map
 
-EPS = 1e-6  # of linear_attention
 NO_MAP = (0,) * 14 + (0.0,) * 6
 BLOCK = 16  # tokens in a block of cached keys
 
@@ -59,7 +60,7 @@ class Program:
             waves = self._keep(_waves(c.d_model, positions.base))
         elif c.positions == "rotary":
             width = c.key_dim or c.head_dim or c.d_model // c.n_heads
-            half, waves = width // 2, self._keep(_waves(width, c.rotary_base))
+            half, waves = width // 2, self._keep(_waves(width, c.rotary_base, c.rotary_scaling))
         last = backbone.norm if c.norm_place == "pre" else None
         ends = [self._float(getattr(last, name, None)) for name in ("weight", "bias")]
         pointers = (table.address, *map(pointer, ends), pointer(embed), pointer(learned), pointer(waves))
@@ -92,8 +93,9 @@ class Program:
         kind, sizes, filters, maps, matrices = self._mixer(mixer)
         mlp, hidden, up, down = self._mlp(block.mlp)
         scale = mixer.key_dim**-0.5 if isinstance(mixer, Attention) else 0.0
+        eps = mixer.eps if isinstance(mixer, LinearAttention) else 0.0
         numbers = (MIXERS[kind], *sizes, mlp, hidden)
-        return LAYER.pack(*numbers, *norms, *filters, EPS, scale, *maps[0], *maps[1], *matrices, *up, *down)
+        return LAYER.pack(*numbers, *norms, *filters, eps, scale, *maps[0], *maps[1], *matrices, *up, *down)
 
     def _mixer(self, mixer: nn.Module) -> Any:
         """Kind, its eleven sizes, filters, two maps, two matrices."""
@@ -198,8 +200,13 @@ def _alternating(x: Tensor) -> Tensor:  # [2 F, ...] gates, then values -> 32 ga
     return torch.stack((gate.unflatten(0, (-1, PANEL)), value.unflatten(0, (-1, PANEL))), dim=1).flatten(0, 2)
 
 
-def _waves(width: int, base: float) -> Tensor:  # [DIGITS,256,width/2,2]: cos, sin
-    """The turns of every digit of a position in base 256: any position is the product of a few of them."""
+def _waves(width: int, base: float, scaling: Mapping[str, Any] | None = None) -> Tensor:  # [DIGITS,256,width/2,2]
+    """cos, sin of every digit of a position in base 256: the turn of any position is the product of a few of them.
+
+    The lowest digit is in every product, so its table alone carries the attention factor of a yarn scaling.
+    """
     steps = torch.arange(256) * 256 ** torch.arange(DIGITS)[:, None]
-    turn = angles(steps, width, base)
-    return torch.stack((turn.cos(), turn.sin()), dim=-1).contiguous()
+    turn = angles(steps, width, base, scaling)
+    waves = torch.stack((turn.cos(), turn.sin()), dim=-1).contiguous()
+    waves[0] *= attention_factor(scaling)
+    return waves

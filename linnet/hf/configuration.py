@@ -63,6 +63,11 @@ class LinnetConfig(PreTrainedConfig):
         self.begin_token_id = begin_token_id
 
     @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """A file without a config_version is of version 1, as in ModelConfig.from_dict."""
+        return super().from_dict({"config_version": 1, **config_dict}, **kwargs)
+
+    @classmethod
     def of(cls, config: ModelConfig) -> LinnetConfig:
         """The configuration of a language model or a classifier of tokens."""
         if config.task not in TASKS or config.input_dim:

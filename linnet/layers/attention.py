@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..feature_maps import FeatureMap, build
+from ..feature_maps.common import positive_float
 from ..ops.linear_attention import linear_attention, linear_attention_step
 from ..ops.linear_attention import state_bytes as linear_bytes
 from ..ops.projection import project
@@ -28,6 +29,9 @@ from ..ops.softmax import state_bytes as softmax_bytes
 from ..ops.state import AnyState, KVState, State, WindowState
 from .mixer import Mixer
 from .positions import BASE, Rotation, rotation
+from .rope_scaling import check_scaling
+
+EPS = 1e-6  # of linear_attention
 
 
 class Attention(Mixer):
@@ -47,13 +51,17 @@ class Attention(Mixer):
         causal: bool = True,
         rotary: bool = False,
         rotary_base: float = BASE,
+        rotary_scaling: Mapping[str, Any] | None = None,
         bias: bool = True,
     ) -> None:
         super().__init__()
+        if rotary_scaling is not None:
+            check_scaling(rotary_scaling, rotary_base)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.head_dim = head_dim or whole(d_model, n_heads)
         self.key_dim = key_dim or self.head_dim
-        self.causal, self.rotary, self.rotary_base = causal, rotary, rotary_base
+        self.causal, self.rotary = causal, rotary
+        self.rotary_base, self.rotary_scaling = rotary_base, rotary_scaling
         if n_heads % self.n_kv_heads:
             raise ValueError(f"n_kv_heads ({n_kv_heads}) must divide n_heads ({n_heads})")
         if rotary and self.key_dim % 2:
@@ -116,7 +124,7 @@ class Attention(Mixer):
             return positions
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device) if x.ndim == 3 else x.new_zeros(x.shape[0])
-        return rotation(positions, self.key_dim, x.dtype, self.rotary_base)
+        return rotation(positions, self.key_dim, x.dtype, self.rotary_base, self.rotary_scaling)
 
     def shared(self, x: Tensor) -> Tensor:
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""
@@ -145,7 +153,10 @@ class Attention(Mixer):
 
 
 class LinearAttention(Attention):
-    """phi(q) (phi(k)^T v): a state of H/G x F x (V + 1) numbers, whatever the length."""
+    """phi(q) (phi(k)^T v): a state of H/G x F x (V + 1) numbers, whatever the length.
+
+    `options` are those of the feature map, and `denominator_eps`, what is added to the sum of the scores.
+    """
 
     head_axis = 1
 
@@ -153,16 +164,18 @@ class LinearAttention(Attention):
         self, d_model: int, n_heads: int, *, feature_map: str, options: Mapping[str, Any] | None = None, **common: Any
     ) -> None:
         super().__init__(d_model, n_heads, **common)
+        of_map = dict(options or {})
+        self.eps = positive_float("denominator_eps", of_map.pop("denominator_eps", EPS))
         # One map for a key-value head and the queries that read it, or their features would not be shared.
-        self.feature_map = build(feature_map, self.key_dim, self.n_kv_heads, **(options or {}))
+        self.feature_map = build(feature_map, self.key_dim, self.n_kv_heads, **of_map)
         grouped = self.group > 1 and hasattr(self.feature_map, "n_heads")
         self._mapped = (_Grouped(self.feature_map) if grouped else self.feature_map,)  # a tuple: not a second submodule
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, State | None]:
-        return linear_attention(q, k, v, feature_map=self._mapped[0], **how)
+        return linear_attention(q, k, v, feature_map=self._mapped[0], eps=self.eps, **how)
 
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: State | None) -> tuple[Tensor, State]:
-        return linear_attention_step(q, k, v, state, feature_map=self._mapped[0])
+        return linear_attention_step(q, k, v, state, feature_map=self._mapped[0], eps=self.eps)
 
     def empty_state(self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None) -> State:
         wide = dtype if dtype == torch.float64 else torch.float32

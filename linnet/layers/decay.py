@@ -6,7 +6,8 @@ retnet  a = 1 - 2^(-5-h), fixed for head h = 0, 1, ...; layer norm            Su
 gla     a_t = sigmoid(W_2 W_1 x_t + b)^(1/16), one per key channel; RMS norm  Yang et al. 2024, arXiv:2312.06635
 The norm is over the values of each head, with one gain for all heads. RetNet's rotation of q and k is left out: the
 decay knows the order without. The papers' keys are half as wide as their values; here both are equally wide unless
-`key_dim` says otherwise. State: S [B,H,D,V] alone.
+`key_dim` says otherwise. RetNet's code has an RMS norm where its paper has a group norm: `norm="rms"`.
+State: S [B,H,D,V] alone.
 B batch, T time, E model width, H heads, D = key_dim, V = head_dim
 """
 
@@ -20,17 +21,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, silu
 
+from ..feature_maps.common import positive_float
+from ..ops.checks import check_scale
 from ..ops.decay import decayed_attention
 from ..ops.state import MatrixState
 from .attention import whole
 from .matrix import MatrixMixer, only_causal
 from .norm import build_norm
 
-SLOWER = 16  # the gate's sigmoid is taken to the power 1 / SLOWER: its start, one half, becomes 0.96
-
 
 class Decayed(MatrixMixer):
-    """Everything but the decay. `gate`: multiply by silu(W_g x) before the last projection."""
+    """Everything but the decay. `gate`: multiply by silu(W_g x) before the last projection.
+
+    `norm`: "layer" or "rms", each mixer's own unless given, with `norm_eps`. `scale`: on q, None for 1 / sqrt(key_dim).
+    """
 
     name: str
     norm_name: str
@@ -46,15 +50,19 @@ class Decayed(MatrixMixer):
         causal: bool = True,
         bias: bool = True,
         gate: bool = True,
+        norm: str | None = None,
+        norm_eps: float = 1e-5,
+        scale: float | None = None,
     ) -> None:
         only_causal(self.name, causal, n_heads, n_kv_heads)
+        positive_float("norm_eps", norm_eps)
         values = head_dim or whole(d_model, n_heads)
         keys = key_dim or values
         super().__init__((n_heads, keys, values))
-        self.gate = gate
+        self.gate, self.scale = gate, check_scale(scale, keys)
         self.widths = (n_heads * keys, n_heads * keys, n_heads * values, n_heads * values if gate else 0)
         self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for all
-        self.norm = build_norm(self.norm_name, values)
+        self.norm = build_norm(norm or self.norm_name, values, norm_eps)
         self.out = nn.Linear(n_heads * values, d_model, bias=bias)
 
     @abstractmethod
@@ -82,7 +90,7 @@ class Decayed(MatrixMixer):
         q, k, v, gate = self.proj(x).split(self.widths, dim=-1)
         _, keys, values = self.matrix
         return (
-            q.unflatten(-1, (-1, keys)) * keys**-0.5,
+            q.unflatten(-1, (-1, keys)) * self.scale,
             k.unflatten(-1, (-1, keys)),
             v.unflatten(-1, (-1, values)),
             gate,
@@ -101,12 +109,19 @@ class RetNet(Decayed):
 
 
 class GLA(Decayed):
-    """Gated linear attention: the token says how much each key channel keeps, through a product of low `rank`."""
+    """Gated linear attention: the token says how much each key channel keeps, through a product of low `rank`.
+
+    The gate's sigmoid is taken to the power 1 / `gate_normalizer`: its start, one half, becomes 0.96.
+    """
 
     name, norm_name = "gla", "rms"
 
-    def __init__(self, d_model: int, n_heads: int, *, rank: int = 16, **common: Any) -> None:
+    def __init__(
+        self, d_model: int, n_heads: int, *, rank: int = 16, gate_normalizer: float = 16, **common: Any
+    ) -> None:
         super().__init__(d_model, n_heads, **common)
+        positive_float("gate_normalizer", gate_normalizer)
+        self.gate_normalizer = gate_normalizer
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
         self.narrow = nn.Linear(d_model, rank, bias=False)
@@ -115,4 +130,4 @@ class GLA(Decayed):
     def decay(self, x: Tensor) -> Tensor:
         gates = self.widen(self.narrow(x))
         wide = torch.promote_types(gates.dtype, torch.float32)
-        return logsigmoid(gates.to(wide)).unflatten(-1, (self.matrix[0], -1)) / SLOWER
+        return logsigmoid(gates.to(wide)).unflatten(-1, (self.matrix[0], -1)) / self.gate_normalizer

@@ -5,8 +5,9 @@
 
 delta        a = 1                                    Yang et al. 2024 (DeltaNet), arXiv:2406.06484
 gated_delta  a_t = exp(-A softplus(W_a x + dt_bias)), and norm(.) * silu(W_g x)   Yang et al. 2024, arXiv:2412.06464
+The q that reads is q / |q| times `scale`, 1 / sqrt(D) unless given, as in flash-linear-attention and Qwen3-Next.
 One RMS norm for the values of a head, shared by the heads. State: S [B,H,D,V] and the last inputs of the convolution.
-B batch, T time, E model width, H heads, D = key_dim, V = head_dim, N = H (2 D + V) channels, K taps
+B batch, T time, E model width, H heads, D = key_dim, V = head_dim, N = 2 key_heads D + H V channels, K taps
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from ..feature_maps.common import positive_float
+from ..ops.checks import check_scale
 from ..ops.delta import delta_rule
 from ..ops.norm import rms_norm
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
 from .attention import whole
 from .mamba import dt_start, rate_start
-from .matrix import MatrixMixer, only_causal
+from .matrix import MatrixMixer, divided, only_causal, spread
 from .norm import RMSNorm
-
-EPS = 1e-6  # under the root of |k|^2
 
 
 class Delta(MatrixMixer):
     """DeltaNet. `conv`: taps of the convolution, 0 for none. `negative`: b up to 2, which turns values round.
 
-    `gate`: the output is multiplied by silu(W_g x).
+    `gate`: the output is multiplied by silu(W_g x). `key_heads`: fewer heads of q and k than of v; each serves
+    n_heads / key_heads of them, one after the other. `conv_bias`: one number per channel added by the convolution.
+    `scale`: on q, None for 1 / sqrt(key_dim). `norm_eps`: of the norm after reading. `qk_eps`: added to |q|^2, |k|^2.
     """
 
     name = "delta"
@@ -51,20 +54,30 @@ class Delta(MatrixMixer):
         conv: int = 4,
         negative: bool = False,
         gate: bool = False,
+        key_heads: int | None = None,
+        conv_bias: bool = False,
+        scale: float | None = None,
+        norm_eps: float = 1e-5,
+        qk_eps: float = 1e-6,
     ) -> None:
         only_causal(self.name, causal, n_heads, n_kv_heads)
+        positive_float("norm_eps", norm_eps)
+        positive_float("qk_eps", qk_eps)
         if isinstance(conv, bool) or not isinstance(conv, int) or conv < 0:
             raise ValueError(f"conv is {conv!r}; accepted: how many tokens a filter spans, or 0 for no convolution")
         values = head_dim or whole(d_model, n_heads)
         keys = key_dim or values
-        channels = n_heads * (2 * keys + values)
+        shared = divided(n_heads, "key_heads", key_heads)
+        channels = 2 * shared * keys + n_heads * values
         super().__init__((n_heads, keys, values), (conv - 1, channels) if conv else (0, 0))
-        self.top, self.gate = 2.0 if negative else 1.0, gate
+        self.top, self.gate, self.key_heads = 2.0 if negative else 1.0, gate, shared
+        self.scale, self.qk_eps = check_scale(scale, keys), qk_eps
         self.widths = (channels, n_heads, self.extra * n_heads, n_heads * values if gate else 0)
         self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for all
         bound = max(conv, 1) ** -0.5  # as torch.nn.Conv1d begins
         self.filter = nn.Parameter(torch.empty(channels, conv).uniform_(-bound, bound)) if conv else None
-        self.norm = RMSNorm(values, eps=1e-5)
+        self.filter_bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if conv and conv_bias else None
+        self.norm = RMSNorm(values, eps=norm_eps)
         self.out = nn.Linear(n_heads * values, d_model, bias=bias)
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
@@ -91,16 +104,18 @@ class Delta(MatrixMixer):
         u, b, extra, gate = self.proj(x).split(self.widths, dim=-1)
         u, past = self._look_back(u, state.x, mask)
         heads, keys, values = self.matrix
-        both, v = silu(u).split([2 * heads * keys, heads * values], dim=-1)
-        length = both.new_full((keys,), keys**-0.5)
-        q, k = rms_norm(both.unflatten(-1, (-1, keys)), length, EPS / keys).chunk(2, dim=-2)  # x / sqrt(|x|^2 + EPS)
+        both, v = silu(u).split([2 * self.key_heads * keys, heads * values], dim=-1)
+        length, eps = both.new_full((keys,), keys**-0.5), self.qk_eps / keys
+        q, k = rms_norm(both.unflatten(-1, (-1, keys)), length, eps).chunk(2, dim=-2)  # x / sqrt(|x|^2 + qk_eps)
+        q = q if self.scale == 1.0 else q * self.scale
+        q, k = (spread(y, heads) for y in (q, k))
         return (q, k, v.unflatten(-1, (-1, values)), self.top * b.sigmoid(), self.decay(extra)), gate, past
 
     def _look_back(self, u: Tensor, past: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.filter is None:
             return u, past
         kept = ConvState(past.to(u.dtype))
-        u, new = short_conv(u, self.filter, initial_state=kept, output_final_state=True, mask=mask)
+        u, new = short_conv(u, self.filter, self.filter_bias, initial_state=kept, output_final_state=True, mask=mask)
         assert new is not None
         return u, new.x.to(past.dtype)
 

@@ -26,7 +26,10 @@ SLOW, FAST = 1e-3, 1e-1  # dt at the start
 
 
 class Mamba(MatrixMixer):
-    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out."""
+    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out.
+
+    `conv_bias`: one number per channel added by the convolution. `dt_rank`: of W_dt, None for d_model / 16 rounded up.
+    """
 
     def __init__(
         self,
@@ -41,18 +44,21 @@ class Mamba(MatrixMixer):
         d_state: int = 16,
         expand: int = 2,
         kernel_size: int = 4,
+        conv_bias: bool = True,
+        dt_rank: int | None = None,
     ) -> None:
         only_causal("mamba", causal, n_heads, n_kv_heads)
-        d_state = key_dim or d_state
-        for name, value in (("d_state", d_state), ("expand", expand), ("kernel_size", kernel_size)):
+        d_state, rank = key_dim or d_state, ceil(d_model / 16) if dt_rank is None else dt_rank
+        sizes = {"d_state": d_state, "expand": expand, "kernel_size": kernel_size, "dt_rank": rank}
+        for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
-        width, self.rank = expand * d_model, ceil(d_model / 16)
+        width, self.rank = expand * d_model, rank
         super().__init__((width, d_state, 1), (kernel_size - 1, width))
         self.proj = nn.Linear(d_model, 2 * width, bias=bias)
         bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
         self.filter = nn.Parameter(torch.empty(width, kernel_size).uniform_(-bound, bound))
-        self.filter_bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+        self.filter_bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound)) if conv_bias else None
         self.select = nn.Linear(width, self.rank + 2 * d_state, bias=False)
         self.dt = nn.Linear(self.rank, width, bias=False)
         self.dt_bias = nn.Parameter(dt_start(width))

@@ -3,24 +3,28 @@
     z, u, dt = W_in x;   v, b, c = silu(conv4(u));   dt = softplus(dt + dt_bias);   a_t = exp(-exp(a_log) dt_t)
     S_t = a_t S_{t-1} + b_t (dt_t v_t)^T,   y_t = W_out norm( (S_t^T c_t + skip v_t) * silu(z_t) )
 
-Dao & Gu 2024 (state-space duality), arXiv:2405.21060. All heads share b and c (one group), and the RMS norm is over all
-of them together. As in Mamba, dt begins evenly spread in its logarithm from 0.001 to 0.1; exp(a_log) from 1 to 16.
-State: S [B,H,N,V], and x [B,K-1,C], the last inputs of the convolution.
-B batch, T time, E model width, H heads, N = key_dim, V = head_dim, C = H V + 2 N channels, K taps
+Dao & Gu 2024 (state-space duality), arXiv:2405.21060. All heads of a group share b and c, and the RMS norm is over all
+of them together; one group unless `n_groups` says otherwise. As in Mamba, dt begins evenly spread in its logarithm from
+0.001 to 0.1; exp(a_log) from 1 to 16. State: S [B,H,N,V], and x [B,K-1,C], the last inputs of the convolution.
+B batch, T time, E model width, H heads, N = key_dim, V = head_dim, G groups, C = H V + 2 G N channels, K taps
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from ..feature_maps.common import positive_float
 from ..ops.decay import decayed_attention
+from ..ops.norm import rms_norm
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
 from .attention import whole
 from .mamba import dt_start, rate_start
-from .matrix import MatrixMixer, only_causal
+from .matrix import MatrixMixer, divided, only_causal, spread
 from .norm import RMSNorm
 
 
@@ -28,6 +32,7 @@ class Mamba2(MatrixMixer):
     """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out.
 
     `expand`: width of all heads together in model widths, unless `head_dim` gives the width of each.
+    `conv_bias`: one number per channel added by the convolution. `dt_limit`: least and largest dt, None for no limits.
     """
 
     def __init__(
@@ -42,24 +47,31 @@ class Mamba2(MatrixMixer):
         bias: bool = True,
         expand: int = 2,
         kernel_size: int = 4,
+        n_groups: int = 1,
+        conv_bias: bool = True,
+        norm_eps: float = 1e-5,
+        dt_limit: Sequence[float] | None = None,
     ) -> None:
         only_causal("mamba2", causal, n_heads, n_kv_heads)
+        positive_float("norm_eps", norm_eps)
         for name, value in (("expand", expand), ("kernel_size", kernel_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
         values = head_dim or whole(expand * d_model, n_heads)
         keys, width = key_dim or values, n_heads * values
-        channels = width + 2 * keys
+        groups = divided(n_heads, "n_groups", n_groups)
+        channels = width + 2 * groups * keys
         super().__init__((n_heads, keys, values), (kernel_size - 1, channels))
+        self.n_groups, self.dt_limit = groups, _limits(dt_limit)
         self.widths = (width, channels, n_heads)
         self.proj = nn.Linear(d_model, sum(self.widths), bias=bias)
         bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
         self.filter = nn.Parameter(torch.empty(channels, kernel_size).uniform_(-bound, bound))
-        self.filter_bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound))
+        self.filter_bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if conv_bias else None
         self.dt_bias = nn.Parameter(dt_start(n_heads))
         self.a_log = nn.Parameter(rate_start(n_heads))
         self.skip = nn.Parameter(torch.ones(n_heads))
-        self.norm = RMSNorm(width, eps=1e-5)
+        self.norm = RMSNorm(width, eps=norm_eps)
         self.out = nn.Linear(width, d_model, bias=bias)
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
@@ -68,7 +80,12 @@ class Mamba2(MatrixMixer):
         out, s = decayed_attention(c, b, (v * dt[..., None]).to(v.dtype), self.decay(dt), **how)  # type: ignore[arg-type]
         assert s is not None
         y = (out + self.skip[:, None] * v).flatten(2)
-        return self.out(self.norm(y * silu(z))), MatrixState(s, past)
+        return self.out(self._normed(y * silu(z))), MatrixState(s, past)
+
+    def _normed(self, y: Tensor) -> Tensor:  # [B,T,HV]
+        if self.n_groups == 1:
+            return self.norm(y)
+        return rms_norm(y.unflatten(-1, (self.n_groups, -1)), None, self.norm.eps).flatten(2) * self.norm.weight
 
     def decay(self, dt: Tensor) -> Tensor:  # [B,T,H] -> log a [B,T,H]
         return -self.a_log.exp() * dt
@@ -91,7 +108,19 @@ class Mamba2(MatrixMixer):
         u, new = short_conv(u, self.filter, self.filter_bias, initial_state=kept, output_final_state=True, mask=mask)
         assert new is not None
         heads, keys, values = self.matrix
-        v, b, c = silu(u).split([heads * values, keys, keys], dim=-1)
-        b, c = (y[:, :, None].expand(-1, -1, heads, -1) for y in (b, c))
+        v, b, c = silu(u).split([heads * values, self.n_groups * keys, self.n_groups * keys], dim=-1)
+        b, c = (spread(y.unflatten(-1, (self.n_groups, keys)), heads) for y in (b, c))
         dt = softplus(dt.to(torch.promote_types(dt.dtype, torch.float32)) + self.dt_bias)
+        dt = dt if self.dt_limit is None else dt.clamp(*self.dt_limit)
         return (c, b, v.unflatten(-1, (heads, values)), dt), z, new.x
+
+
+def _limits(given: Sequence[float] | None) -> tuple[float, float] | None:
+    """(least, largest) dt, or None where they change nothing."""
+    if given is None:
+        return None
+    numbers = tuple(given) if isinstance(given, (tuple, list)) else ()
+    fits = len(numbers) == 2 and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in numbers)
+    if not fits or not 0 <= numbers[0] <= numbers[1] or numbers[1] == 0:
+        raise ValueError(f"dt_limit is {given!r}; accepted: None, or two numbers, 0 <= least <= largest, not both 0")
+    return None if numbers == (0.0, float("inf")) else (float(numbers[0]), float(numbers[1]))

@@ -14,7 +14,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from ..ops.checks import check_form
+from ..ops.checks import check_form, widened
 from ..ops.packing import pack, unpack
 from ..ops.state import AnyState, MatrixState
 from .mixer import Mixer
@@ -75,6 +75,7 @@ class MatrixMixer(Mixer):
     def _mixed(self, x: Tensor, state: AnyState | None, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         if state is None:
             state = self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
+        state = widened(state, MatrixState)
         check_form(state, MatrixState)
         y, new = self.mix(x, MatrixState._make(state), mask)
         return y, MatrixState(new.s, new.x.to(new.s.dtype))
@@ -86,3 +87,20 @@ def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -
         raise ValueError(f"mixer {name!r} looks back only, but causal is False; use 'softmax', 'lsh' or a linear mixer")
     if n_kv_heads not in (None, n_heads):
         raise ValueError(f"mixer {name!r} has as many key-value heads as heads, {n_heads}; n_kv_heads is {n_kv_heads}")
+
+
+def divided(n_heads: int, name: str, count: int | None) -> int:
+    """How many heads of keys serve the `n_heads` of values: `count`, a divisor, or as many when it is None."""
+    if count is None:
+        return n_heads
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1 or n_heads % count:
+        raise ValueError(f"{name} is {count!r}; accepted: a divisor of n_heads, {n_heads}")
+    return count
+
+
+def spread(x: Tensor, heads: int) -> Tensor:
+    """[B,T,G,D] -> [B,T,heads,D]: each of the G heads for heads / G neighbours."""
+    groups = x.shape[2]
+    if groups == 1:
+        return x.expand(-1, -1, heads, -1)
+    return x if groups == heads else x.repeat_interleave(heads // groups, dim=2)

@@ -10,18 +10,25 @@ The score then depends on t - s alone where the kernel is a function of q . k (T
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from .rope_scaling import attention_factor, scaled
+
 BASE = 10_000.0
 
 
-def angles(positions: Tensor, width: int, base: float = BASE) -> Tensor:
-    """t / base^(2i/width) for i < width/2: [..., width/2], in float64 since t may be in the millions."""
+def angles(positions: Tensor, width: int, base: float = BASE, scaling: Mapping[str, Any] | None = None) -> Tensor:
+    """t / base^(2i/width) for i < width/2: [..., width/2], in float64 since t may be in the millions.
+
+    `scaling` changes the frequencies as rope_scaling.py says.
+    """
     i = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
-    return positions.to(torch.float64)[..., None] * base ** (-i / width)
+    plain = base ** (-i / width)
+    return positions.to(torch.float64)[..., None] * (plain if scaling is None else scaled(plain, base, scaling))
 
 
 class Rotation(NamedTuple):
@@ -31,10 +38,13 @@ class Rotation(NamedTuple):
     sin: Tensor
 
 
-def rotation(positions: Tensor, width: int, dtype: torch.dtype, base: float = BASE) -> Rotation:
-    """The turns of positions [B,T], [T] or [B], for heads of an even `width` D."""
-    turn = angles(positions, width, base).unsqueeze(-2)
-    return Rotation(turn.cos().to(dtype), turn.sin().to(dtype))
+def rotation(
+    positions: Tensor, width: int, dtype: torch.dtype, base: float = BASE, scaling: Mapping[str, Any] | None = None
+) -> Rotation:
+    """The turns of positions [B,T], [T] or [B], for heads of an even `width` D; yarn also makes q and k longer."""
+    turn, factor = angles(positions, width, base, scaling).unsqueeze(-2), attention_factor(scaling)
+    cos, sin = (turn.cos(), turn.sin()) if factor == 1.0 else (turn.cos() * factor, turn.sin() * factor)
+    return Rotation(cos.to(dtype), sin.to(dtype))
 
 
 class LearnedPositions(nn.Module):

@@ -9,6 +9,8 @@ These are the time mixing; the channel mixing of the papers is the MLP of the mo
 differently in every layer, here all layers start alike. RWKV4 has no heads: `n_heads`, `head_dim` and `key_dim` change
 nothing there. Left out of RWKV7: the values of the first layer mixed into the later ones, which would tie layers
 together, and ranks that grow with the width: `rank` is one number for the three small networks of decay, rate and gate.
+The norm of RWKV7 is over the values of each head with the authors' eps, 64e-5; flash-linear-attention writes it as
+head_dim * 1e-5, the same number at the published width of 64. Set `norm_eps` to import weights of another width.
 State: x [B,1,E], the token before; s [B,1,3,E] (ops/wkv.py) and s [B,H,D,V] (ops/wkv7.py).
 """
 
@@ -20,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ..feature_maps.common import positive_float
 from ..ops.norm import layer_norm
 from ..ops.short_conv import short_conv
 from ..ops.state import ConvState, MatrixState
@@ -83,13 +86,16 @@ class RWKV7(MatrixMixer):
         causal: bool = True,
         bias: bool = True,
         rank: int = 32,
+        norm_eps: float = 64e-5,
     ) -> None:
         only_causal("rwkv7", causal, n_heads, n_kv_heads)
+        positive_float("norm_eps", norm_eps)
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
         V = head_dim or whole(d_model, n_heads)
         D = key_dim or V
         super().__init__((n_heads, D, V), (1, d_model))
+        self.norm_eps = norm_eps
         keys, values = n_heads * D, n_heads * V
         place = torch.arange(d_model) / d_model
         self.shift = nn.Parameter((1 - place).repeat(6))  # [6 E]: r, k, v, decay, rate, gate; a vector: never decayed
@@ -111,7 +117,7 @@ class RWKV7(MatrixMixer):
         how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
         y, s = wkv7(r, g, k, v, remove, rate, **how)  # type: ignore[arg-type]
         assert s is not None
-        y = layer_norm(y).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
+        y = layer_norm(y, eps=self.norm_eps).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
         present = (r * k * self.bonus.view(r.shape[2:])).sum(-1, keepdim=True) * v  # [B,T,H,V]
         return self.out((y + present.flatten(2)) * gate), MatrixState(s, newest)
 

@@ -52,19 +52,20 @@ class Backbone(nn.Module):
 
     def _block(self, name: str, cross: str | None) -> Block:
         c = self.config
-        options = c.mixer_options.get(name, {})
+        options = c.options_of(name)
         heads: dict[str, Any] = {
             "n_kv_heads": c.n_kv_heads,
             "head_dim": c.head_dim,
             "key_dim": c.key_dim,
-            "bias": c.bias,
+            "bias": c.bias if c.attention_bias is None else c.attention_bias,
         }
-        turn: dict[str, Any] = {"rotary": c.positions == "rotary", "rotary_base": c.rotary_base, "causal": self.causal}
+        turn: dict[str, Any] = {"rotary": c.positions == "rotary", "causal": self.causal}
+        turn |= {"rotary_base": c.rotary_base, "rotary_scaling": c.rotary_scaling}
         mixer = build_mixer(name, d_model=c.d_model, n_heads=c.n_heads, options=options, **heads, **turn)
-        mlp = build_mlp(c.mlp, c.d_model, c.hidden, bias=c.bias)
+        mlp = build_mlp(c.mlp, c.d_model, c.hidden, bias=c.bias if c.mlp_bias is None else c.mlp_bias)
         reader = None
         if cross is not None:
-            reader = CrossAttention(c.d_model, c.n_heads, mixer=cross, head_dim=c.head_dim, bias=c.bias)
+            reader = CrossAttention(c.d_model, c.n_heads, mixer=cross, head_dim=c.head_dim, bias=heads["bias"])
         norms: dict[str, Any] = {"norm": c.norm, "norm_place": c.norm_place, "norm_eps": c.norm_eps}
         return Block(mixer, mlp, d_model=c.d_model, cross=reader, dropout=c.dropout, **norms)
 
@@ -163,7 +164,8 @@ class Backbone(nn.Module):
         c = self.config
         if c.positions != "rotary":
             return None
-        return rotation(where, c.key_dim or c.head_dim or c.d_model // c.n_heads, x.dtype, c.rotary_base)
+        width = c.key_dim or c.head_dim or c.d_model // c.n_heads
+        return rotation(where, width, x.dtype, c.rotary_base, c.rotary_scaling)
 
     def _placed(self, x: Tensor, where: Tensor) -> Tensor:
         return x if self.positions is None else x + self.positions(where, x.dtype)

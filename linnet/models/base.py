@@ -89,7 +89,7 @@ class Model(nn.Module, ABC):
 
     def fingerprint(self) -> str:
         """Eight hex digits that change with the configuration or any weight: whose state is this?"""
-        return fingerprint_of(self.config.to_dict(), self.state_dict())
+        return fingerprint_of(self.config.identity(), self.state_dict())
 
     def save_pretrained(self, folder: str | os.PathLike[str], state: Mapping[str, Tensor] | None = None) -> None:
         """Write config.json and model.safetensors, each in one atomic move; `state`: weights gathered elsewhere."""

@@ -4,6 +4,8 @@
     ModelConfig.from_dict(config.to_dict()) == config
 
 A hybrid is a list of mixers, repeated over the layers. What does not fit is refused here, before anything is built.
+A file says the `config_version` it was written with; one without it is of version 1, and what a mixer did by default
+then it still does (VERSION_1), so that a model keeps the numbers it was trained with.
 E = d_model model width, H = n_heads, D = key_dim width of q and k, V = head_dim width of v.
 """
 
@@ -18,6 +20,7 @@ from ..json_file import as_json
 from ..layers import LOOK_BACK, MIXERS, MLPS, NORMS
 from ..layers.attention import whole
 from ..layers.block import PLACES
+from ..layers.rope_scaling import check_scaling
 from ..schema import Accepts, Flag, Number, Text
 
 TASKS = ("language", "image", "speech", "classify", "forecast", "translate")
@@ -27,6 +30,13 @@ TYPES: dict[str, Accepts] = {name: Text() for name in ("task", "mlp", "norm", "n
 TYPES |= {name: Flag() for name in ("causal", "bias", "tie_embeddings")}
 TYPES |= {"norm_eps": Number(0), "init_std": Number(0), "dropout": Number(), "rotary_base": Number(0)}
 MOST = 2**31 - 1  # of any size
+VERSION = 2
+VERSION_1: dict[str, dict[str, Any]] = {  # options of mixers whose defaults are others since version 2
+    "delta": {"scale": 1.0},
+    "gated_delta": {"scale": 1.0},
+    "rwkv7": {"norm_eps": 1e-5},
+}
+LATER = ("attention_bias", "mlp_bias", "rotary_scaling")  # fields that came with version 2, None by default
 BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a whole network, not one mixer of many
 
 
@@ -51,9 +61,12 @@ class ModelConfig:
     positions: str = "none"
     max_length: int = 1024  # of learned positions; the others have no end
     rotary_base: float = 10_000.0
+    rotary_scaling: Mapping[str, Any] | None = None  # {"rope_type": "llama3", ...}: see layers/rope_scaling.py
     causal: bool = True
     dropout: float = 0.0
     bias: bool = True
+    attention_bias: bool | None = None  # of the mixer's projections; None: as `bias`
+    mlp_bias: bool | None = None  # None: as `bias`
     tie_embeddings: bool = True
     init_std: float = 0.02
     vocab_size: int = 256  # tokens, pixel values, phones with blank, or classes
@@ -65,6 +78,7 @@ class ModelConfig:
     n_mixtures: int = 10
     n_encoder_layers: int = 0  # of a "translate" model
     source_vocab_size: int = 0  # of its source; 0: vocab_size
+    config_version: int = VERSION  # of the defaults of mixers
 
     def __post_init__(self) -> None:
         for name in ("mixer", "output_channels"):  # as JSON has them
@@ -83,6 +97,7 @@ class ModelConfig:
                 raise unknown(name, value, accepted)
         self._check_mixers()
         self._check_sizes()
+        self._check_choices()
 
     def _check_types(self) -> None:
         """What the checks after this one take for granted."""
@@ -140,6 +155,24 @@ class ModelConfig:
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_kv_heads ({self.n_kv_heads}) must divide n_heads ({self.n_heads})")
 
+    def _check_choices(self) -> None:
+        for name in ("attention_bias", "mlp_bias"):
+            if getattr(self, name) not in (None, True, False):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: true, false, or null for that of bias")
+        if self.config_version not in range(1, VERSION + 1) or isinstance(self.config_version, bool):
+            raise ValueError(
+                f"config_version is {self.config_version!r}; accepted: 1 to {VERSION}; a newer one needs a newer linnet"
+            )
+        if self.rotary_scaling is not None:
+            check_scaling(self.rotary_scaling, self.rotary_base)
+            if self.positions != "rotary":
+                raise ValueError(f"rotary_scaling is given, but positions is {self.positions!r}; accepted: 'rotary'")
+
+    def options_of(self, mixer: str) -> dict[str, Any]:
+        """The options a mixer is built with: what `mixer_options` says, and the defaults of this configuration."""
+        old = VERSION_1.get(mixer, {}) if self.config_version == 1 else {}
+        return {**old, **self.mixer_options.get(mixer, {})}
+
     @property
     def pattern(self) -> tuple[str, ...]:
         """The mixers that repeat."""
@@ -166,7 +199,14 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         return as_json(asdict(self))
 
+    def identity(self) -> dict[str, Any]:
+        """`to_dict` without what came later and changes nothing here: fingerprints stay those of older versions."""
+        values = self.to_dict()
+        if self.config_version == 1 or not set(VERSION_1).intersection(self.pattern):
+            del values["config_version"]
+        return {name: value for name, value in values.items() if name not in LATER or value is not None}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
-        """From what `to_dict` gave; a field this version does not know is refused by name."""
-        return cls().but(**values)
+        """From what `to_dict` gave, now or in an older version; a field unknown to this version is refused by name."""
+        return cls().but(**{"config_version": 1, **values})

@@ -2,7 +2,9 @@
 
     blk.{i}.attn_q.weight [H D, E], rows of interleaved rotary pairs   ...   output.weight [N,E] unless tied
 
-Quantised weights are read as the float32 numbers they stand for. The package `gguf` does the reading (extra `gguf`).
+Quantised weights are read as the float32 numbers they stand for. Biases are read where the file has them, and the rope
+scalings linear and yarn; the llama3 one, which these files hold as a table of factors, is refused. The package `gguf`
+does the reading (extra `gguf`).
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
+from ..layers.rope_scaling import WINDOW, attention_factor, check_scaling
 from ..models.config import ModelConfig
 from ..schema import Each, Number, Record, Text, Whole, check
-from .llama import Weights, head_width, llama_config
+from .llama import BIASED, Weights, head_width, llama_config
 
 BLOCK = "blk.{i}."
 NAMES = {
@@ -34,6 +37,8 @@ NAMES = {
     "norm": "output_norm.weight",
     "output": "output.weight",
 }
+NAMES |= {part + "_bias": NAMES[part].replace(".weight", ".bias") for part in BIASED}
+FACTORS = "rope_freqs.weight"
 SIZES = {  # field of ModelConfig -> of the file
     "d_model": "llama.embedding_length",
     "d_ff": "llama.feed_forward_length",
@@ -81,9 +86,6 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
     kind = values.get("general.architecture")
     if kind != "llama":
         raise ValueError(f"{where}: general.architecture is {kind!r}; accepted: 'llama'")
-    scaling = values.get("llama.rope.scaling.type", "none")
-    if scaling != "none":
-        raise ValueError(f"{where}: llama.rope.scaling.type is {scaling!r}; accepted: 'none': plain rotary")
     for key in (*SIZES.values(), "llama.attention.layer_norm_rms_epsilon"):
         if key not in values:
             raise ValueError(f"{where} has no {key}; accepted: a GGUF file of a whole llama model")
@@ -97,6 +99,9 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
         head_dim=values.get("llama.attention.key_length"),
         norm_eps=values["llama.attention.layer_norm_rms_epsilon"],
         rotary_base=values.get("llama.rope.freq_base", 10_000.0),
+        rotary_scaling=_scaling(where, values, tensors),
+        attention_bias=NAMES["wq_bias"].format(i=0) in tensors or None,
+        mlp_bias=NAMES["w1_bias"].format(i=0) in tensors or None,
         tie_embeddings=NAMES["output"] not in tensors,
         vocab_size=_shape(embedding)[0],
     )
@@ -106,6 +111,28 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
             f"{where}: llama.rope.dimension_count is {turned}; accepted: {head_width(config)}, a whole head"
         )
     return config
+
+
+def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any] | None:
+    """rotary_scaling: what llama.cpp makes of llama.rope.scaling.*."""
+    if FACTORS in tensors:
+        way_out = "import the Hugging Face folder of this model instead"
+        raise ValueError(f"{where} has {FACTORS!r}, rope scaling as a table; accepted: none, linear or yarn; {way_out}")
+    kind = values.get("llama.rope.scaling.type", "none")
+    if kind == "none":
+        return None
+    if kind not in ("linear", "yarn"):
+        raise ValueError(f"{where}: llama.rope.scaling.type is {kind!r}; accepted: 'none', 'linear' or 'yarn'")
+    found = {"rope_type": kind, "factor": values.get("llama.rope.scaling.factor", 1.0)}
+    if kind == "yarn":
+        found[WINDOW] = values.get("llama.rope.scaling.original_context_length", values.get("llama.context_length"))
+    times = values.get("llama.rope.scaling.attn_factor", 1.0)
+    try:
+        check_scaling(found | {"factor": times}, 2.0)
+        check_scaling(found, values.get("llama.rope.freq_base", 10_000.0))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return found | ({"attention_factor": times * attention_factor(found)} if kind == "yarn" and times != 1 else {})
 
 
 def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:

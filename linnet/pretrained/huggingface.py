@@ -2,8 +2,9 @@
 
     model.layers.{i}.self_attn.q_proj.weight  [H D, E]   ...   lm_head.weight [N,E] unless tie_word_embeddings
 
-Rows are in our order already. A configuration that means another computation (rope_scaling, biases, another
-activation, quantised weights) is refused by name, and so is a folder that has pickled weights only.
+Rows are in our order already. Biases (attention_bias, mlp_bias) and the rope_type linear, llama3 and yarn are read as
+transformers reads them. A configuration that means another computation (another rope_type or activation, quantised
+weights) is refused by name, and so is a folder that has pickled weights only.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from ..data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ..json_file import read_object
+from ..layers.rope_scaling import WINDOW
 from ..models.config import ModelConfig
-from .llama import Weights, llama_config
+from .llama import BIASED, Weights, llama_config
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LAYER = "model.layers.{i}."
@@ -36,12 +38,13 @@ NAMES = {
     "norm": "model.norm.weight",
     "output": "lm_head.weight",
 }
+NAMES |= {part + "_bias": NAMES[part].replace(".weight", ".bias") for part in BIASED}
 # field of config.json -> what it must be if it is there
 ONLY: dict[str, tuple[Any, ...]] = {
     "model_type": ("llama",),
     "hidden_act": ("silu", "swish"),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
+    "attention_bias": (False, True),
+    "mlp_bias": (False, True),
     "quantization_config": (None,),
 }
 SIZES = {  # field of ModelConfig -> of config.json
@@ -51,6 +54,7 @@ SIZES = {  # field of ModelConfig -> of config.json
     "n_heads": "num_attention_heads",
     "vocab_size": "vocab_size",
 }
+IGNORED = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere, or a note
 DERIVED = ".rotary_emb.inv_freq"  # in files of old versions: a table, no weight
 
 
@@ -89,23 +93,40 @@ def _config(where: str, values: dict[str, Any]) -> ModelConfig:
             raise ValueError(f"{where} has no {theirs}; accepted: the config.json that belongs to the weights ({ours})")
     fields = {ours: values[theirs] for ours, theirs in SIZES.items()}
     fields |= {"n_kv_heads": values.get("num_key_value_heads"), "head_dim": values.get("head_dim")}
-    fields |= {"norm_eps": _number(where, values, "rms_norm_eps", 1e-6), "rotary_base": _rotary_base(where, values)}
+    fields |= {"norm_eps": _number(where, values, "rms_norm_eps", 1e-6)} | _rotary(where, values)
+    fields |= {name: True for name in ("attention_bias", "mlp_bias") if values.get(name)}
     fields |= {"tie_embeddings": bool(values.get("tie_word_embeddings", False))}
     return llama_config(where, **fields, max_length=values.get("max_position_embeddings", 2048))
 
 
-def _rotary_base(where: str, values: dict[str, Any]) -> float:
-    """rope_theta, which newer versions write into rope_parameters; any kind of scaling is refused."""
-    base = _number(where, values, "rope_theta", 10_000.0)
+def _rotary(where: str, values: dict[str, Any]) -> dict[str, Any]:
+    """rotary_base and, if frequencies are scaled, rotary_scaling; newer versions write both into rope_parameters."""
+    found: dict[str, Any] = {"rotary_base": _number(where, values, "rope_theta", 10_000.0)}
     for name in ("rope_scaling", "rope_parameters"):
         rope = values.get(name)
         if rope is None:
             continue
-        kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, dict) else rope
-        if kind != "default":
-            raise ValueError(f"{where}: {name} is {rope!r}; accepted: none, or rope_type 'default': plain rotary")
-        base = _number(where, rope, "rope_theta", base)
-    return base
+        if not isinstance(rope, dict):
+            raise ValueError(f"{where}: {name} is {rope!r}; accepted: null, or an object with a rope_type")
+        found["rotary_base"] = _number(where, rope, "rope_theta", found["rotary_base"])
+        scaling = _scaling(values, rope)
+        found |= {} if scaling["rope_type"] == "default" else {"rotary_scaling": scaling}
+    return found
+
+
+def _scaling(values: dict[str, Any], rope: dict[str, Any]) -> dict[str, Any]:
+    """The object as ModelConfig has it: what is left out or null filled in as transformers does."""
+    scaling = {name: value for name, value in rope.items() if name not in IGNORED and value is not None}
+    scaling["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    if scaling.get("partial_rotary_factor") == 1:
+        del scaling["partial_rotary_factor"]
+    longest = values.get("max_position_embeddings", 2048)
+    if scaling["rope_type"] in ("llama3", "yarn"):
+        scaling[WINDOW] = values.get(WINDOW, scaling.get(WINDOW, longest))
+        trained = scaling[WINDOW]
+        if "factor" not in scaling and isinstance(longest, int) and isinstance(trained, int) and trained > 0:
+            scaling["factor"] = longest / trained
+    return scaling
 
 
 def _number(where: str, values: dict[str, Any], name: str, default: float) -> float:

@@ -21,6 +21,7 @@ from ..models.config import ModelConfig
 from ..models.language import LanguageModel
 from ..models.weights_file import Shape, check_layers, check_weights
 
+BIASED = ("wq", "wk", "wv", "wo", "w1", "w2", "w3")  # parts that may have a bias: the part's name with "_bias"
 OUTER = ("tok_embeddings", "norm", "output")  # the parts that are there once; the last one unless tied
 
 
@@ -52,6 +53,10 @@ def head_width(config: ModelConfig) -> int:
     return config.head_dim or config.d_model // config.n_heads
 
 
+def has_bias(config: ModelConfig, part: str) -> bool:
+    return bool(config.mlp_bias if part in ("w1", "w2", "w3") else config.attention_bias)
+
+
 def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """part -> shape; parts other than OUTER are of each layer."""
     E, F, N, D = config.d_model, config.hidden, config.vocab_size, head_width(config)
@@ -59,6 +64,7 @@ def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"tok_embeddings": (N, E), "attention_norm": (E,)}
     shapes |= {"wq": (heads, E), "wk": (shared, E), "wv": (shared, E), "wo": (E, heads)}
     shapes |= {"ffn_norm": (E,), "w1": (F, E), "w2": (E, F), "w3": (F, E), "norm": (E,)}
+    shapes |= {f"{part}_bias": shapes[part][:1] for part in BIASED if has_bias(config, part)}
     return shapes if config.tie_embeddings else shapes | {"output": (N, E)}
 
 
@@ -92,18 +98,19 @@ def _layer(weights: Weights, i: int) -> dict[str, Tensor]:
     def part(name: str) -> Tensor:
         return weights.fetch(weights.names[name].format(i=i)).float()
 
-    q, k = part("wq"), part("wk")
-    if weights.interleaved:
-        D = head_width(weights.config)
-        q, k = halves(q, D), halves(k, D)
-    return {
-        "norm1.weight": part("attention_norm"),
-        "mixer.qkv.weight": torch.cat((q, k, part("wv"))),  # [(H + 2K) D, E]
-        "mixer.out.weight": part("wo"),
-        "norm2.weight": part("ffn_norm"),
-        "mlp.up.weight": torch.cat((part("w1"), part("w3"))),  # [2F, E]: the gate first
-        "mlp.down.weight": part("w2"),
-    }
+    def turned(name: str) -> Tensor:
+        return halves(part(name), head_width(weights.config)) if weights.interleaved else part(name)
+
+    found = {"norm1.weight": part("attention_norm"), "norm2.weight": part("ffn_norm")}
+    for kind, end in (("weight", ""), ("bias", "_bias")):
+        if not end or has_bias(weights.config, "wq"):
+            both = turned("wq" + end), turned("wk" + end)
+            found |= {f"mixer.qkv.{kind}": torch.cat((*both, part("wv" + end)))}  # [(H + 2K) D, E]
+            found |= {f"mixer.out.{kind}": part("wo" + end)}
+        if not end or has_bias(weights.config, "w1"):
+            found |= {f"mlp.up.{kind}": torch.cat((part("w1" + end), part("w3" + end)))}  # [2F, E]: the gate first
+            found |= {f"mlp.down.{kind}": part("w2" + end)}
+    return found
 
 
 def halves(rows: Tensor, width: int) -> Tensor:

@@ -54,6 +54,9 @@ def states(state: ModelState) -> list[Tensor]:
     return [x for layer in state.layers for x in layer if x is not None]
 
 
+WINDOW = "original_max_position_embeddings"
+YARN = {"rope_type": "yarn", "factor": 4.0, WINDOW: 64}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, WINDOW: 64}
 PLAIN = (*FEATURE_MAPS, "softmax", "conv", "gated_conv")
 OPTIONS: dict[str, dict[str, Any]] = {name: {"mixer": name} for name in PLAIN} | {
     "window": {"mixer": "window", "mixer_options": {"window": {"window": 19}}},
@@ -75,6 +78,13 @@ OPTIONS: dict[str, dict[str, Any]] = {name: {"mixer": name} for name in PLAIN} |
     "identity mlp": {"mixer": ("conv", "elu"), "mlp": "identity", "norm_place": "post"},
     "grouped hedgehog": {"mixer": "hedgehog", "n_kv_heads": 2},
     "one key-value head": {"mixer": ("softmax", "elu"), "n_kv_heads": 1},
+    "yarn": {"mixer": ("softmax", "elu"), "positions": "rotary", "rotary_scaling": YARN},
+    "llama3 and biases": {
+        "mixer": ("softmax", "window"), "positions": "rotary", "bias": False, "attention_bias": True, "mlp": "swiglu",
+        "rotary_scaling": LLAMA3,
+    },
+    "bias of the mlp": {"mixer": ("softmax", "elu"), "bias": False, "mlp_bias": True, "mlp": "swiglu"},
+    "denominator": {"mixer": "elu", "mixer_options": {"elu": {"denominator_eps": 0.5}}},
 }  # fmt: skip
 
 

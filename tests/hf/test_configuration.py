@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -51,3 +52,19 @@ def test_refused_where_a_model_config_is(hf: ModuleType) -> None:
     for config in (preset("digits"), ModelConfig(task="classify", input_dim=3)):
         with pytest.raises(ValueError, match="has no Hugging Face form"):
             hf.LinnetConfig.of(config)
+
+
+def test_a_file_without_a_config_version_is_of_version_1(
+    hf: ModuleType, transformers: ModuleType, tmp_path: Path
+) -> None:
+    """A model saved before keeps what its mixers did by default then; a new one has the published defaults."""
+    config = hf.LinnetConfig(d_model=16, n_layers=1, n_heads=2, mixer="rwkv7", attention_bias=True)
+    config.save_pretrained(tmp_path)
+    again = transformers.AutoConfig.from_pretrained(tmp_path).model_config("language")
+    assert again == config.model_config("language")
+    assert again.options_of("rwkv7") == {}
+    assert (again.attention_bias, again.mlp_bias) == (True, None)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "config_version"}))
+    old = transformers.AutoConfig.from_pretrained(tmp_path).model_config("language")
+    assert old.options_of("rwkv7") == {"norm_eps": 1e-5}

@@ -22,6 +22,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("delta", {"conv": 0, "negative": True, "gate": True}),
     ("gated_delta", {}),
     ("gated_delta", {"conv": 2, "gate": False}),
+    ("delta", {"key_heads": 1, "conv_bias": True, "scale": 1.0, "norm_eps": 0.1, "qk_eps": 0.2}),
+    ("gated_delta", {"scale": 0.7, "norm_eps": 1e-3}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES)
 
@@ -41,16 +43,17 @@ def inputs(length: int = T) -> Tensor:
 def by_hand(layer: Any, x: Tensor) -> Tensor:  # [T,E] -> [T,E], one sequence
     """The equations of the module's docstring."""
     made, rows, now = layer.proj(x), [], torch.zeros(H, D, V, dtype=torch.float64)
-    width = H * (2 * D + V)
+    width, keys, taps = layer.widths[0], layer.key_heads, layer.filter
     for t in range(len(x)):
         u = made[t, :width]
-        if layer.filter is not None:
-            taps = layer.filter.shape[1]
-            u = sum(layer.filter[:, taps - 1 - j] * made[t - j, :width] for j in range(min(taps, t + 1)))
+        if taps is not None:
+            u = sum(taps[:, taps.shape[1] - 1 - j] * made[t - j, :width] for j in range(min(taps.shape[1], t + 1)))
+            u = u if layer.filter_bias is None else u + layer.filter_bias
         u = u * u.sigmoid()
-        q, k = u[: H * D].view(H, D), u[H * D : 2 * H * D].view(H, D)
-        q, k = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (q, k))
-        v, rest = u[2 * H * D :].view(H, V), made[t, width:]
+        q, k = u[: keys * D].view(keys, D), u[keys * D : 2 * keys * D].view(keys, D)
+        q, k = (y / (y.square().sum(-1, keepdim=True) + layer.qk_eps).sqrt() for y in (q, k))
+        q, k = (torch.stack([y[h * keys // H] for h in range(H)]) for y in (q * layer.scale, k))
+        v, rest = u[2 * keys * D :].view(H, V), made[t, width:]
         b, rest = layer.top * rest[:H].sigmoid(), rest[H:]
         a = torch.ones(H, dtype=torch.float64)
         if isinstance(layer, GatedDelta):
@@ -61,7 +64,7 @@ def by_hand(layer: Any, x: Tensor) -> Tensor:  # [T,E] -> [T,E], one sequence
             heads.append(a[h] * erase @ now[h] + b[h] * torch.outer(k[h], v[h]))
         now = torch.stack(heads)
         out = torch.einsum("hdv,hd->hv", now, q)
-        out = layer.norm.weight * out / (out.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        out = layer.norm.weight * out / (out.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
         out = out.flatten()
         rows.append(layer.out(out * rest * rest.sigmoid() if layer.gate else out))
     return torch.stack(rows)
@@ -103,7 +106,7 @@ def test_what_stands_in_the_padding_reaches_no_gradient(name: str, options: dict
 @every_case
 def test_the_state_is_a_matrix_and_the_inputs_of_the_convolution(name: str, options: dict[str, Any]) -> None:
     layer, taps = mixer(name, **options), options.get("conv", 4)
-    numbers = H * D * V + max(taps - 1, 0) * H * (2 * D + V)
+    numbers = H * D * V + max(taps - 1, 0) * (2 * layer.key_heads * D + H * V)
     assert layer.state_bytes(7) == layer.state_bytes(10**6) == 4 * numbers
     _, state = layer.float()(inputs().float(), output_state=True)
     assert state.nbytes == B * 4 * numbers
@@ -149,6 +152,9 @@ def test_decay_starts_as_in_mamba_2_and_is_left_alone_by_the_model_and_by_weight
         ({"n_heads": 5}, r"d_model \(12\) must be a multiple of n_heads \(5\)"),
         ({"conv": -1}, "conv is -1; accepted: how many tokens a filter spans, or 0"),
         ({"conv": True}, "conv is True"),
+        ({"key_heads": 3}, "key_heads is 3; accepted: a divisor of n_heads, 2"),
+        ({"norm_eps": 0.0}, r"norm_eps \(0.0\) must be a finite number above 0"),
+        ({"scale": float("nan")}, "scale is nan"),
     ],
 )
 def test_bad_sizes_are_named(sizes: dict[str, Any], sentence: str) -> None:

@@ -17,6 +17,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lsh": {"n_buckets": 4, "span": 2},
     "favor": {"num_features": 8},
 }
+PUBLISHED: dict[str, dict[str, Any]] = {  # what published models set, and the defaults do not
+    "elu": {"denominator_eps": 1e-2},
+    "rebased": {"denominator_eps": 1e-2, "eps": 1e-3},
+    "retnet": {"norm": "rms", "norm_eps": 1e-6, "scale": 1.0},
+    "gla": {"gate_normalizer": 4, "norm_eps": 1e-3},
+    "mamba2": {"n_groups": 2, "conv_bias": False, "norm_eps": 1e-3, "dt_limit": [0.001, 0.7]},
+    "delta": {"key_heads": 2, "conv_bias": True, "scale": 1.0, "norm_eps": 1e-3, "qk_eps": 1e-2},
+    "gated_delta": {"key_heads": 1, "scale": 0.5, "norm_eps": 1e-6},
+    "mamba": {"dt_rank": 3, "conv_bias": False},
+    "rwkv7": {"norm_eps": 1e-5},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rotary": {"rotary": True},
@@ -28,12 +39,15 @@ CASES = [
     for name in MIXERS
     for variant in VARIANTS
     if name not in (*RULES, "lsh") or "n_kv_heads" not in VARIANTS[variant]
-]
+] + [(name, "published") for name in PUBLISHED]
 
 
 def mixer(name: str, variant: str = "plain", **more: Any) -> Mixer:
     torch.manual_seed(0)
-    made = build_mixer(name, d_model=E, n_heads=4, options=OPTIONS.get(name), **VARIANTS[variant], **more).double()
+    options, sizes = OPTIONS.get(name), VARIANTS.get(variant, {})
+    if variant == "published":
+        options = PUBLISHED[name]
+    made = build_mixer(name, d_model=E, n_heads=4, options=options, **sizes, **more).double()
     for parameter in made.parameters():  # away from zeros and ones, where a mistake could hide
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     return made
@@ -124,6 +138,19 @@ def test_bidirectional_sees_the_future_and_ignores_padding(name: str) -> None:
     assert not torch.allclose(layer(changed, mask=mask, positions=where(T))[0][1, 0], out[1, 0])
     with pytest.raises(ValueError, match="causal=True"):
         layer.step(x[:, 0])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_option_changes_the_answer(name: str) -> None:
+    layer = mixer(name, "published")
+    for option in PUBLISHED[name]:
+        fewer = {key: value for key, value in PUBLISHED[name].items() if key != option}
+        torch.manual_seed(0)
+        other = build_mixer(name, d_model=E, n_heads=4, options=fewer).double()
+        weights = {key: value for key, value in layer.state_dict().items() if key in other.state_dict()}
+        if all(value.shape == other.state_dict()[key].shape for key, value in weights.items()):
+            other.load_state_dict(weights, strict=False)
+            assert not torch.allclose(other(inputs())[0], layer(inputs())[0], rtol=1e-7, atol=0), option
 
 
 def test_grouped_heads_equal_repeated_ones() -> None:

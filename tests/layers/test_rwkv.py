@@ -55,7 +55,7 @@ def seven(made: RWKV7, x: Tensor) -> tuple[Tensor, ...]:
 def finished(made: RWKV7, x: Tensor, read: Tensor) -> Tensor:
     """What the layer answers when the memory has given `read` [B,T,H,V]."""
     r, _, k, v, _, _, gate = seven(made, x)
-    normed = layer_norm(read, (V,)).flatten(2) * made.norm_weight + made.norm_bias
+    normed = layer_norm(read, (V,), eps=made.norm_eps).flatten(2) * made.norm_weight + made.norm_bias
     now = ((r * k * made.bonus.view(H, D)).sum(-1, keepdim=True) * v).flatten(2)
     return made.out((normed + now) * gate)
 

@@ -92,9 +92,18 @@ def write_hf(folder: Path, sizes: Sizes, parts: dict[str, Array], shards: int = 
 
 
 def write_gguf(
-    path: Path, sizes: Sizes, parts: dict[str, Array], kind: str = "F32", arch: str = "llama", **fields: Any
+    path: Path,
+    sizes: Sizes,
+    parts: dict[str, Array],
+    kind: str = "F32",
+    arch: str = "llama",
+    extra: dict[str, Array] | None = None,
+    **fields: Any,
 ) -> Path:
-    """`kind`: F32, F16, BF16 or Q8_0 for the matrices; norms are F32. `fields`: further keywords of `_describe`."""
+    """`kind`: F32, F16, BF16 or Q8_0 for the matrices; norms are F32. `extra`: tensors by their names in the file.
+
+    `fields`: further keywords of `_describe`.
+    """
     import gguf
 
     writer = gguf.GGUFWriter(path, arch)
@@ -103,7 +112,7 @@ def write_gguf(
     named |= {"output.weight": parts["output"]} if "output" in parts else {}
     for part, name in GGUF.items():
         named |= {f"blk.{i}.{name}.weight": rows for i, rows in enumerate(parts[part])}
-    for name, array in named.items():
+    for name, array in (named | (extra or {})).items():
         wanted = gguf.GGMLQuantizationType[kind if array.ndim == 2 else "F32"]
         writer.add_tensor(name, gguf.quantize(array, wanted), raw_dtype=wanted)
     writer.write_header_to_file()
@@ -121,7 +130,10 @@ def _describe(
     turned: int = 0,
     eps: float = 1e-5,
     base: float | None = None,
+    numbers: dict[str, float] | None = None,
 ) -> None:
+    for name, value in (numbers or {}).items():
+        writer.add_uint32(name, value) if isinstance(value, int) else writer.add_float32(name, value)
     writer.add_context_length(sizes.longest)
     writer.add_embedding_length(sizes.dim)
     writer.add_block_count(sizes.layers)

@@ -100,6 +100,7 @@ class RecallConfig:
         return ModelConfig(
             mixer=pattern,
             mixer_options={self.mixer: dict(self.options)} if self.options else {},
+            config_version=1,  # the defaults of mixers that the committed rows were measured with
             n_layers=len(pattern) * self.depth,
             d_model=self.d_model,
             n_heads=self.n_heads,

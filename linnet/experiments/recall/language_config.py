@@ -73,6 +73,7 @@ class TextConfig:
     def model(self, vocab_size: int) -> ModelConfig:
         return ModelConfig(
             mixer=("conv", self.mixer),
+            config_version=1,  # the defaults of mixers that the committed rows were measured with
             n_layers=self.n_layers,
             d_model=self.d_model,
             n_heads=self.n_heads,
