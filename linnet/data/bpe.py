@@ -15,6 +15,8 @@ from typing import Any
 from .files import PathLike, path_list, text_pieces
 from .tokenizer import Tokenizer, check_tokens, parse_json, utf8
 
+GAPS = 16  # ids per token at most
+
 
 class BPETokenizer(Tokenizer):
     """A byte-level BPE, learned with `train` or `train_files`, or read from a tokenizer.json of the library."""
@@ -34,7 +36,13 @@ class BPETokenizer(Tokenizer):
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._json = json  # kept as it came: another version of the library would write it another way
-        self.vocab_size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        ids = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        self.vocab_size = 1 + max(ids)
+        if self.vocab_size > GAPS * len(ids):  # what is made for each id must not grow with one number in a file
+            raise ValueError(
+                f"the tokenizer has {len(ids)} tokens with ids up to {max(ids)}; accepted: ids without such gaps; use "
+                "the file as it was published"
+            )
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int) -> BPETokenizer:

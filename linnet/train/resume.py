@@ -53,7 +53,10 @@ def check_same(found: Checkpoint, model: Model, config: TrainConfig, data: Mappi
     for name in (*wanted, *found.config):
         _equal(where, f"the model's {name}", found.config.get(name), wanted.get(name))
     check_weights(found.model, model.state_dict(), str(found.folder / WEIGHTS))
-    before = TrainConfig.from_dict(found.trainer["config"])
+    try:
+        before = TrainConfig.from_dict(found.trainer["config"])
+    except ValueError as error:
+        raise CheckpointError(f"{found.folder / TRAINER}: {error}; resume from an older checkpoint") from None
     changed = config.difference(before)
     if changed is not None:
         _equal(where, changed, getattr(before, changed), getattr(config, changed))

@@ -120,3 +120,11 @@ def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)  # what Python itself keeps for a package that cannot be found
     with pytest.raises(ImportError, match=r"pip install linnet\[train\], or use ByteTokenizer"):
         BPETokenizer.from_json(TOKENIZER.to_json())
+
+
+def test_one_huge_id_is_refused() -> None:
+    data = json.loads(TOKENIZER.to_json())
+    last = max(data["model"]["vocab"], key=data["model"]["vocab"].__getitem__)
+    data["model"]["vocab"][last] = 50_000_000
+    with pytest.raises(ValueError, match="ids up to 50000000; accepted: ids without such gaps"):
+        BPETokenizer(json.dumps(data))
