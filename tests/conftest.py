@@ -1,9 +1,14 @@
-"""Every test runs on one torch thread, and memory that torch hands out unwritten is full of NaN.
+"""Every test runs on one torch thread, memory that torch hands out unwritten is full of NaN, and extents are verified.
 
-An output that a kernel forgot to write then fails its comparison, instead of passing on a lucky zero.
+An output that a kernel forgot to write then fails its comparison, instead of passing on a lucky zero; and a call that
+would read beside its tensors says so (LINNET_CHECK, linnet/native/gate.py), also in the processes that tests start.
 """
 
 from __future__ import annotations
+
+import os
+
+os.environ.setdefault("LINNET_CHECK", "1")  # read when linnet is imported
 
 import torch
 from hypothesis import settings

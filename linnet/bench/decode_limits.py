@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..models import ImageModel
+from ..native.gate import address
 from ..native.library import library
 from ..native.matmul import Packed, matmul, pack
 from . import timing
@@ -46,7 +47,7 @@ def readers(size: int) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {"sum": x.sum, "dot": partial(torch.dot, x, x)}
     if lib is not None:
         read = lib.linnet_read
-        found["native"] = lambda: read(x.data_ptr(), 4 * x.numel(), torch.get_num_threads(), sink.data_ptr())
+        found["native"] = lambda: read(address(x), 4 * x.numel(), torch.get_num_threads(), address(sink))
     return found
 
 

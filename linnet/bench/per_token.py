@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.gate import addresses
+
 SOURCE = Path(__file__).with_name("per_token.c")
 COMPILERS = ("cc", "gcc", "clang")
 TUNED = "-O3 -march=native -ffast-math -fopenmp".split()
@@ -68,11 +70,11 @@ class _CausalProduct(torch.autograd.Function):
 
 def _call(function: Any, outputs: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, *gradient: Tensor) -> None:
     tensors = (*outputs, q, k, v, *gradient)
-    if not all(x.is_contiguous() and x.dtype == torch.float32 for x in tensors):
-        raise ValueError("the per-token kernel takes contiguous float32 tensors; call .contiguous() first")
+    if not all(x.is_contiguous() and x.dtype == torch.float32 and not x.is_neg() for x in tensors):
+        raise ValueError("the per-token kernel takes contiguous float32 tensors; call .clone() on them first")
     T, F, V = *q.shape[-2:], v.shape[-1]
     sizes = (q.shape[:-2].numel(), T, F, V, torch.get_num_threads())
-    if function(*(ctypes.c_void_p(x.data_ptr()) for x in tensors), *map(ctypes.c_int64, sizes)):
+    if function(*(ctypes.c_void_p(at) for at in addresses(tensors)), *map(ctypes.c_int64, sizes)):
         raise MemoryError(f"the per-token kernel found no memory for its {F} x {V} state")
 
 

@@ -33,6 +33,8 @@ OPTIONAL = {  # package -> the extra that brings it
 INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"
 ).split()
+CHECKED = "every extent is verified (LINNET_CHECK)"
+UNCHECKED = "extents are not verified; LINNET_CHECK=1 in the environment does so on every call, for debugging"
 WAY_OUT = (
     "To get them: install a C++ compiler (Debian, Ubuntu: apt-get install g++) and install linnet again;"
     " until then everything runs on plain torch."
@@ -69,9 +71,9 @@ def facts() -> dict[str, Any]:
     """Everything `doctor` knows, as values that JSON can hold."""
     import torch
 
-    from ..native import library
+    from ..native import gate, library
 
-    native = library.info()
+    native = library.info() | {"checked": gate.CHECK}
     path = native["path"]
     size = Path(path).stat().st_size if path and Path(path).is_file() else None
     return {
@@ -182,4 +184,5 @@ def native_lines(native: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("native kernels", f"on: {native['isa']} (in this build: {', '.join(native['isas'])}), {threads}"),
         ("native library", f"{native['path']} ({size}, ABI {native['abi_version']})"),
+        ("native calls", CHECKED if native.get("checked") else UNCHECKED),
     ]

@@ -17,7 +17,8 @@ from torch import Tensor
 from .. import feature_maps as fm
 from ..errors import BackendError
 from ..feature_maps.core import _table
-from ..native.decode import MONOMIALS, PREPARE, pointer
+from ..native.decode import MONOMIALS, PREPARE
+from ..native.gate import CPU, addresses, dense
 from ..native.linear_attention import KINDS
 
 FIELDS = ("prepare", "core", "D", "R", "F", "per_head", "norm", "square", "activation", "rows", "order")
@@ -32,7 +33,7 @@ def packed_map(phi: fm.FeatureMap, side: str) -> tuple[tuple[Any, ...], list[Ten
     how.setdefault("R", phi.head_dim)
     how |= _core(phi, tensors)
     numbers = (how.get(name, 0) for name in FIELDS)
-    pointers = (pointer(tensors.get(name)) for name in ("weight", "bias", "index"))
+    pointers = addresses([tensors.get(name) for name in ("weight", "bias", "index")])
     doubles = (how.get(name, 0.0) for name in ("scale", "eps"))
     return (*numbers, *pointers, *doubles, *_quadratic(phi)), list(tensors.values())
 
@@ -64,7 +65,7 @@ def _prepared(phi: fm.FeatureMap, side: str) -> tuple[dict[str, Any], dict[str, 
     if isinstance(phi, fm.DPFP):
         return {"prepare": PREPARE["dpfp"], "order": phi.nu, "R": phi.feature_dim}, {}
     if isinstance(phi, fm.TaylorFull):
-        weights = torch.tensor([(phi.scale**p / factorial(p)) ** 0.5 for p in range(phi.order + 1)])
+        weights = torch.tensor([(phi.scale**p / factorial(p)) ** 0.5 for p in range(phi.order + 1)], device=CPU)
         return {"prepare": PREPARE["taylor_full"], "order": phi.order, "R": phi.feature_dim}, _tensors(weight=weights)
     if isinstance(phi, fm.SoftmaxFeatures):
         return {"prepare": PREPARE["softmax"]}, {}
@@ -99,4 +100,4 @@ def _quadratic(phi: fm.FeatureMap) -> tuple[float, ...]:
 
 
 def _tensors(**named: Tensor | None) -> dict[str, Tensor]:
-    return {name: x.detach().float().contiguous() for name, x in named.items() if x is not None}
+    return {name: dense(x.detach()).clone() for name, x in named.items() if x is not None}

@@ -19,7 +19,9 @@ from ..layers.positions import beyond_learned
 from ..models import Forecaster, ModelState, StreamModel
 from ..models.inputs import checked_numbers
 from ..models.language import check_tokens
+from ..native import gate
 from ..native.decode import Decode, scratch, step
+from ..native.decode_check import verify_step
 from ..ops.checks import too_long
 from .engine import Engine
 from .program import Program
@@ -98,12 +100,16 @@ class NativeEngine(Engine):
         for i, row in enumerate(rows):
             self._slots.put(self._rows[row], state.select([i]).to("cpu"))
 
-    def _seen_weights(self) -> list[int]:
-        return [p._version for p in self.model.parameters()]
+    def _seen_weights(self) -> list[tuple[Tensor, int, int]]:
+        """Every weight and buffer with how often it has changed in place and where it is: assigned ones differ too."""
+        held = (*self.model.parameters(), *self.model.buffers())
+        places = gate.addresses(held) if all(x.is_cpu for x in held) else [0] * len(held)
+        return [(x, 0 if x.is_inference() else x._version, at) for x, at in zip(held, places, strict=True)]
 
     def _check_weights(self) -> None:
         """Prompts are read by the model, steps by its packed weights: they must be the same ones."""
-        if self._seen_weights() != self._versions:
+        now, then = self._seen_weights(), self._versions
+        if len(now) != len(then) or any(a[0] is not b[0] or a[1:] != b[1:] for a, b in zip(now, then, strict=True)):
             raise StateError("the model's weights have changed since this engine was opened; open a new one for them")
 
     def _step(self, x: Tensor, rows: list[int]) -> Tensor:
@@ -111,17 +117,28 @@ class NativeEngine(Engine):
         x = self._checked(x)
         if self.program.caches:
             self._make_room(call)
-        out = torch.empty(len(rows), self.width)
-        call.fields.out = out.data_ptr()
+        out = self._slots.states.new_empty((len(rows), self.width))
+        fields, (to, given) = call.fields, gate.addresses((out, x))
+        fields.out = to
         if self._tokens:
-            call.fields.tokens = x.data_ptr()
+            fields.tokens = given
         else:
-            call.fields.values = x.data_ptr()
+            fields.values = given
+        if gate.CHECK:
+            self._verify(call, out, x)
         try:
-            step(call.fields, self.program.packet)
+            step(fields, self.program.packet)
         except IndexError:
             raise self._at_the_end(call.slots) from None
         return self.model.forecast(out, x) if isinstance(self.model, Forecaster) else out
+
+    def _verify(self, call: _Call, out: Tensor, x: Tensor) -> None:
+        """For LINNET_CHECK: the call points to as much memory as the step will touch."""
+        kept, program = self._slots, self.program
+        tensors = {"out": out, "tokens" if self._tokens else "values": x, "scratch": call.memory, "slots": call.slots}
+        tensors |= {"states": kept.states, "positions": kept.positions}
+        tensors |= {"cache": kept.addresses, "capacity": kept.capacity}
+        verify_step(call.fields, program.packet, tensors, kept.caches, program.cache_floats)
 
     def _ready(self, rows: list[int]) -> _Call:
         """The call of the last step, if it was for the same rows; what it points to stays where it is."""
@@ -129,27 +146,27 @@ class NativeEngine(Engine):
         call = self._call
         if call is not None and call.fields.threads == threads and (rows is call.rows or rows == call.rows):
             return call
-        slots = torch.tensor([self._rows[row] for row in rows])
+        slots = torch.tensor([self._rows[row] for row in rows], device=gate.CPU)
         memory = scratch(self.program.packet, len(rows), threads, 0)
         memories = self._slots
         kept = (memory, memories.states, memories.positions, memories.addresses, memories.capacity, slots)
-        pointers = (x.data_ptr() for x in kept)
-        fields = Decode(0, *pointers, 0, 0, memories.states.shape[1], len(rows), threads, 0, len(memories.states))
+        sizes = (memories.states.shape[1], len(rows), threads, 0, len(memories.states))
+        fields = Decode(0, *gate.addresses(kept), 0, 0, *sizes)
         self._call = _Call(rows, fields, slots, memory)
         return self._call
 
     def _checked(self, x: Tensor) -> Tensor:
         """The inputs as the decoder reads them, or a sentence before anything has moved."""
         if not self._tokens:
-            return checked_numbers(x, self.model.config.input_dim).to("cpu", torch.float32).contiguous()
+            return gate.dense(checked_numbers(x, self.model.config.input_dim).to("cpu"))
         if x.ndim != 1:
             raise ValueError(f"tokens have shape {list(x.shape)}; accepted: [B], one for each row")
         if len(x) <= FEW and x.dtype == torch.int64:
             few = x.tolist()
-            if min(few) >= 0 and max(few) < self._tokens and x.is_cpu and x.is_contiguous():
+            if min(few) >= 0 and max(few) < self._tokens and x.is_cpu and x.is_contiguous() and not x.is_neg():
                 return x
         check_tokens(x, self._tokens)
-        return x.to("cpu", torch.int64).contiguous()
+        return gate.dense(x.to("cpu"), torch.int64)
 
     def _at_the_end(self, slots: Tensor) -> ValueError:
         last = int(self._slots.positions[slots].max())
@@ -161,7 +178,7 @@ class NativeEngine(Engine):
         if need > fields.longest:
             fields.longest = 2 * need
             call.memory = scratch(self.program.packet, fields.B, fields.threads, fields.longest)
-            fields.scratch = call.memory.data_ptr()
+            fields.scratch = gate.address(call.memory)
 
 
 def _width(model: StreamModel) -> int:

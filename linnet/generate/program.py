@@ -9,6 +9,7 @@ such a matrix is rounded to 8 bits too). Norms, biases, embeddings, feature maps
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,7 +23,10 @@ from ..layers.positions import LearnedPositions, SinusoidalPositions, angles
 from ..layers.rope_scaling import attention_factor
 from ..layers.short_conv import BaseConv
 from ..models import Classifier, Forecaster, ImageModel, LanguageModel, StreamModel
-from ..native.decode import DIGITS, LAYER, MIXERS, MLPS, MODEL, NO_MATRIX, POSITIONS, Packet, check_sizes, pointer
+from ..native import gate
+from ..native.decode import DIGITS, LAYER, MIXERS, MLPS, MODEL, NO_MATRIX, POSITIONS, Packet, check_sizes
+from ..native.decode_check import rooms, verify_model
+from ..native.gate import CPU, address, dense
 from ..native.library import library, reason
 from ..native.matmul import KINDS, PANEL, Packed, pack
 from ..ops.checks import LONGEST
@@ -44,6 +48,8 @@ class Program:
         self.offsets: list[int] = []
         self._kept: list[Any] = []
         self.packet = self._model(model)
+        if gate.CHECK:
+            verify_model(self.packet, self.rooms)
         softmax = (b.mixer for b in model.backbone.layers if isinstance(b.mixer, SoftmaxAttention))
         self.cache_floats = sum(m.n_kv_heads * (m.key_dim + m.head_dim) for m in softmax)  # of one token
 
@@ -63,7 +69,7 @@ class Program:
             half, waves = width // 2, self._keep(_waves(width, c.rotary_base, c.rotary_scaling))
         last = backbone.norm if c.norm_place == "pre" else None
         ends = [self._float(getattr(last, name, None)) for name in ("weight", "bias")]
-        pointers = (table.address, *map(pointer, ends), pointer(embed), pointer(learned), pointer(waves))
+        pointers = (table.address, *map(address, ends), address(embed), address(learned), address(waves))
         sizes = (
             c.n_layers,
             c.d_model,
@@ -89,7 +95,7 @@ class Program:
     def _layer(self, block: Block) -> bytes:
         mixer, norms = block.mixer, []
         for norm in (block.norm1, block.norm2):
-            norms += [pointer(self._float(getattr(norm, name, None))) for name in ("weight", "bias")]
+            norms += [address(self._float(getattr(norm, name, None))) for name in ("weight", "bias")]
         kind, sizes, filters, maps, matrices = self._mixer(mixer)
         mlp, hidden, up, down = self._mlp(block.mlp)
         scale = mixer.key_dim**-0.5 if isinstance(mixer, Attention) else 0.0
@@ -106,7 +112,7 @@ class Program:
                 f"the native decoder does not know the mixer {type(mixer).__name__}; use backend 'torch'"
             )
         taps = mixer.kernel_size
-        filters = [pointer(self._float(x)) for x in (mixer.weight.T.flip(0), mixer.bias)]
+        filters = [address(self._float(x)) for x in (mixer.weight.T.flip(0), mixer.bias)]
         sizes = (0, 0, 0, 0, 0, 0, taps, mixer.width, 0, self._state((taps - 1) * mixer.width), 0)
         if isinstance(mixer, BaseConv):
             return "conv", sizes, filters, (NO_MAP, NO_MAP), (*self._linear(mixer.gate), *NO_MATRIX)
@@ -161,7 +167,13 @@ class Program:
         return start
 
     def _float(self, x: Tensor | None) -> Tensor | None:
-        return None if x is None else self._keep(x.detach().float().contiguous().clone())
+        return None if x is None else self._keep(dense(x.detach()).clone())
+
+    @cached_property
+    def rooms(self) -> dict[int, int]:
+        """Every address in the structs, and the bytes there: for LINNET_CHECK."""
+        parts = [(x.w, x.scale, x.sums, x.bias) if isinstance(x, Packed) else (x,) for x in self._kept]
+        return rooms(x for part in parts for x in part if x is not None)
 
     def _keep(self, x: Any) -> Any:
         self._kept.append(x)
@@ -205,7 +217,7 @@ def _waves(width: int, base: float, scaling: Mapping[str, Any] | None = None) ->
 
     The lowest digit is in every product, so its table alone carries the attention factor of a yarn scaling.
     """
-    steps = torch.arange(256) * 256 ** torch.arange(DIGITS)[:, None]
+    steps = torch.arange(256, device=CPU) * 256 ** torch.arange(DIGITS, device=CPU)[:, None]
     turn = angles(steps, width, base, scaling)
     waves = torch.stack((turn.cos(), turn.sin()), dim=-1).contiguous()
     waves[0] *= attention_factor(scaling)

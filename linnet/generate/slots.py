@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..layers.attention import Attention, LinearAttention, SoftmaxAttention, WindowAttention
 from ..models import ModelState, StreamModel
-from ..native.memory import empty
+from ..native.gate import CPU, address, addresses
+from ..native.memory import empty, fresh
 from ..ops.state import AnyState, ConvState, KVState, State, WindowState, real_tokens
 from .program import BLOCK, Program, rounded
 
@@ -30,8 +31,8 @@ class Slots:
         self.program = program
         self.mixers: list[Any] = [block.mixer for block in model.backbone.layers]
         self.softmax = [i for i, mixer in enumerate(self.mixers) if isinstance(mixer, SoftmaxAttention)]
-        self.states = torch.empty(0, max(program.state_floats, BLOCK))
-        self.positions = torch.empty(0, dtype=torch.int64)  # tokens seen
+        self.states = fresh(0, max(program.state_floats, BLOCK))
+        self.positions = fresh(0, dtype=torch.int64)  # tokens seen
         self.caches: list[Tensor] = []
         self.free: list[int] = []
         self.grow(FIRST_SLOTS)
@@ -45,12 +46,12 @@ class Slots:
     def grow(self, slots: int) -> None:
         """Room for so many rows; the states there are keep their places."""
         old = len(self.states)
-        states, positions = empty(slots, self.states.shape[1]), torch.zeros(slots, dtype=torch.int64)
+        states, positions = empty(slots, self.states.shape[1]), torch.zeros(slots, dtype=torch.int64, device=CPU)
         states[:old], positions[:old] = self.states, self.positions
         self.states, self.positions = states, positions
-        self.caches += [torch.empty(0)] * (slots - old)
-        self.addresses = torch.tensor([cache.data_ptr() for cache in self.caches])
-        self.capacity = torch.tensor([self.room(slot) for slot in range(slots)])
+        self.caches += [fresh(0)] * (slots - old)
+        self.addresses = torch.tensor(addresses(self.caches), device=CPU)
+        self.capacity = torch.tensor([self.room(slot) for slot in range(slots)], device=CPU)
         self.free += range(slots - 1, old - 1, -1)
 
     def take(self, count: int) -> tuple[list[int], bool]:
@@ -65,7 +66,7 @@ class Slots:
         return taken, missing > 0
 
     def give_back(self, slot: int) -> None:
-        self.set_cache(slot, torch.empty(0))
+        self.set_cache(slot, fresh(0))
         self.free.append(slot)
 
     # ---- caches of softmax layers
@@ -77,7 +78,7 @@ class Slots:
 
     def set_cache(self, slot: int, cache: Tensor) -> None:
         self.caches[slot] = cache
-        self.addresses[slot] = cache.data_ptr()
+        self.addresses[slot] = address(cache)
         self.capacity[slot] = self.room(slot)
 
     def make_room(self, slots: Tensor) -> int:
@@ -89,7 +90,8 @@ class Slots:
 
     @torch.inference_mode(False)
     def enlarge(self, slot: int, tokens: int) -> None:
-        new, old = torch.zeros(tokens * self.program.cache_floats), self.room(slot)
+        size, old = tokens * self.program.cache_floats, self.room(slot)
+        new = torch.zeros(size, dtype=torch.float32, device=CPU)
         for layer in self.softmax:
             parts = (self.cached(new, layer, tokens), self.cached(self.caches[slot], layer, old))
             for to, source in zip(*parts, strict=True):
@@ -108,7 +110,7 @@ class Slots:
     def get(self, slot: int) -> ModelState:
         seen = int(self.positions[slot])
         layers = tuple(self._get_layer(slot, layer, seen) for layer in range(len(self.mixers)))
-        return ModelState(layers, torch.tensor([seen]))
+        return ModelState(layers, torch.tensor([seen], device=CPU))
 
     def put(self, slot: int, state: ModelState) -> None:
         """The state of one row, on the cpu."""
@@ -129,16 +131,16 @@ class Slots:
             return State(sums[:size].view(*shape, -1), sums[size:].view(shape))
         if isinstance(mixer, SoftmaxAttention):
             keys, values = self.cached(self.caches[slot], layer, self.room(slot))
-            return KVState(*_in_order(keys, values, torch.arange(seen)))
+            return KVState(*_in_order(keys, values, torch.arange(seen, device=CPU)))
         if isinstance(mixer, WindowAttention):
             size, past = rounded(mixer.window), mixer.window - 1
             keys, values = _keys_values(room, mixer, size)
-            when = torch.arange(seen - past, seen)
+            when = torch.arange(seen - past, seen, device=CPU)
             k, v = _in_order(keys, values, when % mixer.window)
             real = (when >= 0)[None]
             return WindowState(k * real[..., None, None], v * real[..., None, None], real)
         past, width = mixer.kernel_size - 1, mixer.width
-        when = torch.arange(seen - past, seen) % max(past, 1)
+        when = torch.arange(seen - past, seen, device=CPU) % max(past, 1)
         return ConvState(room[: past * width].view(past, width)[when][None])
 
     def _put_layer(self, slot: int, layer: int, part: AnyState, seen: int) -> None:
@@ -153,18 +155,18 @@ class Slots:
                 room[len(sums) : 2 * len(sums)] = sums - room[: len(sums)]  # what a float64 state has beyond float32
         elif isinstance(part, KVState):
             if self.room(slot) < seen:
-                self.set_cache(slot, torch.zeros(0))
+                self.set_cache(slot, fresh(0))
                 self.enlarge(slot, rounded(max(FIRST_TOKENS, seen + seen // 4)))
             keys, values = self.cached(self.caches[slot], layer, self.room(slot))
-            _put(keys, values, part, torch.arange(seen))
+            _put(keys, values, part, torch.arange(seen, device=CPU))
         elif isinstance(part, WindowState):
             size, past = rounded(mixer.window), part.k.shape[1]
             room[: mixer.n_kv_heads * size * (mixer.key_dim + mixer.head_dim)] = 0.0
             keys, values = _keys_values(room, mixer, size)
-            _put(keys, values, part, torch.arange(max(0, seen - past), seen) % mixer.window)
+            _put(keys, values, part, torch.arange(max(0, seen - past), seen, device=CPU) % mixer.window)
         else:
             past, width = part.x.shape[1:]
-            when = torch.arange(seen - past, seen) % max(past, 1)
+            when = torch.arange(seen - past, seen, device=CPU) % max(past, 1)
             room[: past * width].view(past, width)[when] = part.x[0]
 
 

@@ -112,13 +112,13 @@ class Adam:
     def run(self, rates: Tensor, *, wild: Wild | None = None, temper: float = 0.0, clip: float = 0.0) -> Tensor:
         """A step for each learning rate; p and q change in place. Losses [steps], NaN where a step was skipped."""
         wild = wild or Wild()
+        if not len(rates):
+            return torch.full_like(rates, torch.nan)
         if self.native is None:
             losses = self._run_torch(rates, wild, temper, clip)
         else:
             fresh, threads = self._fresh(wild), torch.get_num_threads()
-            losses, _ = self.native.train(
-                fresh, self.p, self.q, rates.contiguous(), threads=threads, temper=temper, clip=clip
-            )
+            losses, _ = self.native.train(fresh, self.p, self.q, rates, threads=threads, temper=temper, clip=clip)
         self.first += len(rates) * self.batch
         return losses
 

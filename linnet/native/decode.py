@@ -3,7 +3,8 @@
     model = Packet(MODEL, ...)         bytes that stay where they are, with the tensors they point to
     step(call, model)                  one token of each row of a running batch
 
-Only packing here: what the fields mean stands in csrc/model.h, what is put into them in linnet/generate/program.py.
+Only packing here: what the fields mean stands in csrc/model.h, what is put into them in linnet/generate/program.py, and
+what they must point to in decode_check.py.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import ctypes
 import struct
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from . import gate
 from .library import STATUS, library
 from .matmul import MATRIX
 
@@ -54,10 +55,6 @@ class Packet:
         self.address = ctypes.addressof(self.buffer)
 
 
-def pointer(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
-
-
 def check_sizes() -> None:
     """The structs are as long as the library thinks, or it is another version's."""
     lib = library()
@@ -70,9 +67,7 @@ def scratch(model: Packet, rows: int, threads: int, longest: int) -> Tensor:
     """Memory for a step of so many rows, on a 64-byte boundary."""
     lib = library()
     assert lib is not None
-    size = int(lib.linnet_decode_scratch(model.address, rows, threads, longest))
-    memory = torch.empty(size + 64, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % 64 :]
+    return gate.aligned(int(lib.linnet_decode_scratch(model.address, rows, threads, longest)))
 
 
 def step(call: Decode, model: Packet) -> None:

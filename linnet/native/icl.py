@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import gate
 from .library import ICL, STATUS, library
+from .memory import fresh as empty
 
 TARGETS = ("query", "weights", "ridge", "posterior")  # in the order of csrc/linnet.h
 GRADIENT, ANSWERS, JACOBIAN, TRAIN = range(4)
@@ -79,7 +81,7 @@ def gradient(
     source: Stored | Fresh, p: Tensor, q: Tensor, *, threads: int = 1, limit: float = ANY, temper: float = 0.0
 ) -> Sums:
     """Losses and gradients, added up. temper: where a loss is over it, the gradient is that of its logarithm."""
-    dp, dq, loss = torch.zeros_like(p), torch.zeros_like(q), torch.zeros(2, dtype=torch.float64)
+    dp, dq, loss = _zeros(p.shape), _zeros(q.shape), _zeros((2,))
     _call(source, GRADIENT, {"p": p, "q": q, "dp": dp, "dq": dq, "loss": loss}, threads, limit=limit, temper=temper)
     return Sums(float(loss[0]), int(loss[1]), dp, dq)
 
@@ -87,7 +89,7 @@ def gradient(
 def answers(source: Stored, p: Tensor, q: Tensor, *, threads: int = 1) -> Tensor:
     """w [N,d]."""
     blocks, _, lanes = source.data.shape
-    out = torch.empty(blocks, source.d, lanes, dtype=source.data.dtype)
+    out = empty(blocks, source.d, lanes, dtype=source.data.dtype)
     _call(source, ANSWERS, {"p": p, "q": q, "out": out}, threads)
     return out.transpose(1, 2).reshape(-1, source.d)[: source.samples]
 
@@ -96,9 +98,9 @@ def jacobian(source: Stored, p: Tensor, q: Tensor, *, threads: int = 1) -> tuple
     """w [N,d] and dw/d(matrix entries) [N,d,M]: M = 2 L K E² of P and Q, or 4 L of omega for diagonal models."""
     blocks, _, lanes = source.data.shape
     entries = 4 * p.shape[0] if p.dim() == 3 else 2 * p.numel()
-    out = torch.empty(blocks, source.d * (1 + entries), lanes, dtype=source.data.dtype)
+    out = empty(blocks, source.d * (1 + entries), lanes, dtype=source.data.dtype)
     _call(source, JACOBIAN, {"p": p, "q": q, "out": out}, threads)
-    flat = out.transpose(1, 2).reshape(blocks * lanes, -1)[: source.samples]
+    flat = out.transpose(1, 2).reshape(-1, source.d * (1 + entries))[: source.samples]
     return flat[:, : source.d], flat[:, source.d :].view(-1, source.d, entries)
 
 
@@ -106,8 +108,7 @@ class Adam:
     """Adam's averages for p and q, and how many steps they have seen; `frozen` parameters stay as they are."""
 
     def __init__(self, p: Tensor, q: Tensor, frozen: Tensor | None = None, beta2: float = 0.999) -> None:
-        self.m = torch.zeros(p.numel() + q.numel(), dtype=torch.float64)
-        self.v = torch.zeros_like(self.m)
+        self.m, self.v = (_zeros((p.numel() + q.numel(),)) for _ in range(2))
         self.frozen, self.beta2, self.done = frozen, beta2, 0
 
     def train(
@@ -122,40 +123,54 @@ class Adam:
         clip: float = 0,
     ) -> tuple[Tensor, int]:
         """A step for each learning rate, p and q changed in place -> losses [steps] (NaN: step skipped), left out."""
-        curve, loss = torch.empty_like(rates), torch.zeros(2, dtype=torch.float64)
-        tensors = {"p": p, "q": q, "dp": torch.zeros_like(p), "dq": torch.zeros_like(q), "loss": loss}
+        curve, loss = empty(len(rates), dtype=torch.float64), _zeros((2,))
+        tensors = {"p": p, "q": q, "dp": _zeros(p.shape), "dq": _zeros(q.shape), "loss": loss}
         tensors |= {"m": self.m, "v": self.v, "rate": rates, "curve": curve}
         if self.frozen is not None:
             tensors["frozen"] = self.frozen
         steps: dict[str, Any] = {"steps": len(rates), "done": self.done, "beta2": self.beta2}
         _call(source, TRAIN, tensors, threads, temper=temper, clip=clip, **steps)
         self.done += len(rates)
+        for to, trained in zip((p, q), (tensors["p"], tensors["q"]), strict=True):
+            if to is not trained:  # they did not lie as the kernel wants them
+                with torch.no_grad():
+                    to.copy_(trained)
         return curve, int(loss[1])
 
 
 POINTERS = "dp dq loss out p q data sigma grid log_weight m v rate curve frozen".split()
+IN_PLACE = ("dp", "dq", "loss", "out", "m", "v", "curve")  # written: made here, as the kernel wants them
 
 
 def _call(
     source: Stored | Fresh, mode: int, tensors: dict[str, Tensor], threads: int, *,
     limit: float = ANY, temper: float = 0.0, clip: float = 0.0, steps: int = 0, done: int = 0, beta2: float = 0.999,
 ) -> None:  # fmt: skip
+    """Make the call; `tensors` are replaced by what the kernel has read and, of p and q in training, written."""
     lib = library()
     assert lib is not None
     p, q, width = tensors["p"], tensors["q"], source.d + 1
-    assert p.shape == q.shape == (*p.shape[:2], *((2,) if p.dim() == 3 else (width, width)))
-    assert all(x.is_contiguous() for x in tensors.values())
-    assert all(tensors[x].dtype == torch.float64 for x in ("p", "q"))
+    wanted = (*p.shape[:2], *((2,) if p.dim() == 3 else (width, width)))
+    if not p.shape == q.shape == wanted or p.dtype != torch.float64 or q.dtype != torch.float64:
+        got = f"p {p.dtype} {list(p.shape)} and q {q.dtype} {list(q.shape)}"
+        raise ValueError(f"{got}; accepted: float64 of shape {list(wanted)} both, for {source.d} features")
+    if isinstance(source, Stored) and source.samples == 0 and mode != TRAIN:
+        return  # every sum is 0, and there are no answers
     if isinstance(source, Fresh):
         fresh, wide, target = source, False, TARGETS.index(source.target)
         given = {"sigma": source.sigma, "grid": source.grid, "log_weight": source.log_weight}
-        tensors = tensors | {name: x for name, x in given.items() if x is not None}
+        tensors |= {name: x for name, x in given.items() if x is not None}
     else:
-        fresh, wide, target = Fresh(source.d, 1, source.samples, torch.empty(0), True, 0), _wide(source), 1
-        tensors = tensors | {"data": source.data}
+        fresh, wide, target = Fresh(source.d, 1, source.samples, empty(0), True, 0), _wide(source), 1
+        tensors |= {"data": source.data}
+    for name, x in tensors.items():
+        if name not in IN_PLACE:
+            tensors[name] = gate.dense(x, _dtype(name, x, wide)).detach()
     points = fresh.grid.numel() if fresh.grid is not None else 0
+    if gate.CHECK:
+        _verify(tensors, p.shape, fresh, mode, wide, steps, points)
     call = ICL.pack(
-        *(tensors[name].data_ptr() if name in tensors else 0 for name in POINTERS),
+        *gate.addresses([tensors.get(name) for name in POINTERS]),
         *(p.shape[0], p.shape[1], width, fresh.n, fresh.samples, 0 if fresh.uniform else fresh.sigma.numel(), points),
         *(fresh.seed, fresh.first, target, p.dim() == 3, wide, mode, threads, steps, done, fresh.wild),
         *(limit, temper, fresh.wild_x, fresh.wild_w, fresh.wild_weight, 0.9, beta2, 1e-8, clip),
@@ -163,6 +178,37 @@ def _call(
     status = lib.linnet_run_icl(call)
     if status:
         raise RuntimeError(f"linnet_run_icl refused the call: {STATUS.get(status, status)}")
+
+
+def _dtype(name: str, x: Tensor, wide: bool) -> torch.dtype:
+    if name == "frozen":
+        return torch.bool if x.dtype == torch.bool else torch.uint8
+    return torch.float64 if wide or name != "data" else torch.float32
+
+
+def _verify(
+    tensors: dict[str, Tensor], shape: torch.Size, fresh: Fresh, mode: int, wide: bool, steps: int, points: int
+) -> None:
+    """For LINNET_CHECK: every tensor of linnet_icl is as long as its sizes say."""
+    lib = library()
+    assert lib is not None
+    lanes, d, E, M = int(lib.linnet_icl_lanes(wide)), fresh.d, fresh.d + 1, shape.numel()
+    blocks, entries = -(-fresh.samples // lanes), 4 * shape[0] if len(shape) == 3 else 2 * M
+    out = d if mode == ANSWERS else d * (1 + entries)
+    extents: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "q", "dp", "dq"), (*shape,)) | {
+        "loss": (2,), "out": (blocks, out, lanes), "data": (blocks, E * (E + 1) // 2 + d, lanes),
+        "sigma": (fresh.sigma.numel(),), "grid": (points,), "log_weight": (points,), "m": (2 * M,),
+        "v": (2 * M,), "rate": (steps,), "curve": (steps,), "frozen": (2 * M,),
+    }  # fmt: skip
+    for name, x in tensors.items():
+        dtype = torch.float64 if name not in ("out", "data", "frozen") else x.dtype
+        if name in ("out", "data"):
+            dtype = torch.float64 if wide else torch.float32
+        gate.verify(f"linnet_run_icl: {name}", x, extents[name], dtype)
+
+
+def _zeros(shape: tuple[int, ...]) -> Tensor:
+    return torch.zeros(shape, dtype=torch.float64, device=gate.CPU)
 
 
 def _wide(source: Stored) -> bool:

@@ -2,7 +2,8 @@
 
 q, k arrive before the feature map's core, which the kernel applies: kind and coeffs as in feature_maps/core.py.
 float32 tensors are read in place by their strides (last stride 1); bfloat16 and float16 are widened first. The state is
-float32, or float64 in `step`. What the kernel trusts (shapes, devices, cu_seqlens) is checked by the caller, `ops`.
+float32, or float64 in `step`. What the kernel trusts (shapes, devices, cu_seqlens) is checked by the caller, `ops`, and
+every tensor passes the gate (gate.py). No size may be 0 but the length: the caller answers such calls in torch.
 
 B batch, T time, H heads, D width, F features, V values, S sequences (S = B unless packed by cu_seqlens [S+1]).
 """
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import gate
+from .gate import dense, strided
 from .library import CALL, STATUS, library, reason
 from .memory import empty
 
@@ -46,11 +49,12 @@ def forward(
     """out [B,T,H,V] in v.dtype, inv [B,T,H], s [S,H,F,V], z [S,H,F]; the last three only when needed."""
     B, T, H, D = q.shape
     V, F, S = v.shape[3], feature_dim(kind, coeffs, D), B if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    q, k, wide_v = _readable(q), _readable(k), _readable(v)
+    q, k, wide_v = strided(q), strided(k), strided(v)
     out = empty(B, T, H, V)
-    inv = torch.empty(B, T, H) if need_inv else None
-    s, z = (torch.empty(S, H, F, V), torch.empty(S, H, F)) if need_state else (None, None)
-    tensors = (out, inv, s, z, q, k, wide_v, _dense(mask), cu_seqlens, _dense(s0), _dense(z0), *(None,) * 8)
+    inv = q.new_empty((B, T, H)) if need_inv else None
+    s, z = (q.new_empty((S, H, F, V)), q.new_empty((S, H, F))) if need_state else (None, None)
+    mask, cu = dense(mask, torch.bool), dense(cu_seqlens, torch.int64)
+    tensors = (out, inv, s, z, q, k, wide_v, mask, cu, dense(s0), dense(z0), *(None,) * 8)
     strides = (*q.stride()[:3], *k.stride()[:3], *wide_v.stride()[:3], *out.stride()[:3], 0, 0, 0)
     sizes = (S, B, T, k.shape[1], H, D, V, F)
     _run("linnet_forward", tensors, sizes, strides, kind, coeffs, causal, normalize, scale, eps)
@@ -67,10 +71,11 @@ def backward(
     B, T, H, D = q.shape
     V, F, S = v.shape[3], feature_dim(kind, coeffs, D), B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     dtypes = q.dtype, k.dtype, v.dtype
-    q, k, v, g, out, inv = (_readable(x) for x in (q, k, v, g, out, inv.contiguous()))
+    q, k, v, g, out, inv = (strided(x) for x in (q, k, v, g, out, dense(inv)))
     dq, dk, dv = empty(B, T, H, D), empty(*k.shape), empty(*v.shape)
-    ds0, dz0 = (torch.empty(S, H, F, V), torch.empty(S, H, F)) if need_state else (None, None)
-    given = (_dense(mask), cu_seqlens, _dense(s0), _dense(z0), g, _dense(gs), _dense(gz))
+    ds0, dz0 = (q.new_empty((S, H, F, V)), q.new_empty((S, H, F))) if need_state else (None, None)
+    mask, cu = dense(mask, torch.bool), dense(cu_seqlens, torch.int64)
+    given = (mask, cu, dense(s0), dense(z0), g, dense(gs), dense(gz))
     tensors = (out, inv, None, None, q, k, v, *given, dq, dk, dv, ds0, dz0)
     strides = tuple(n for x in (q, k, v, out, g) for n in x.stride()[:3])
     sizes = (S, B, T, k.shape[1], H, D, V, F)
@@ -86,10 +91,12 @@ def step(
     """One token: q, k [B,H,D], v [B,H,V] -> out [B,H,V], s [B,H,F,V], z [B,H,F]; the state keeps its dtype."""
     B, H, D = q.shape
     V, F, dtype = v.shape[2], feature_dim(kind, coeffs, D), torch.float32 if s0 is None else s0.dtype
-    q, k, wide_v = _readable(q), _readable(k), _readable(v)
-    out, s, z = torch.empty(B, H, V), torch.empty(B, H, F, V, dtype=dtype), torch.empty(B, H, F, dtype=dtype)
-    tensors = (out, None, s, z, q, k, wide_v, None, None, _dense(s0), _dense(z0), *(None,) * 8)
-    strides = (*(n for x in (q, k, wide_v, out) for n in (x.stride(0), 0, x.stride(1))), 0, 0, 0)
+    q, k, wide_v = strided(q), strided(k), strided(v)
+    like = q if s0 is None else s0
+    out, s, z = q.new_empty((B, H, V)), like.new_empty((B, H, F, V)), like.new_empty((B, H, F))
+    tensors = (out, None, s, z, q, k, wide_v, None, None, dense(s0, dtype), dense(z0, dtype), *(None,) * 8)
+    (qb, qh, _), (kb, kh, _), (vb, vh, _) = q.stride(), k.stride(), wide_v.stride()
+    strides = (qb, 0, qh, kb, 0, kh, vb, 0, vh, H * V, 0, V, 0, 0, 0)
     wide = dtype == torch.float64
     _run("linnet_step", tensors, (B, B, 1, 1, H, D, V, F), strides, kind, coeffs, True, normalize, scale, eps, wide)
     return (out if v.dtype == torch.float32 else out.to(v.dtype)), s, z
@@ -102,26 +109,36 @@ def feature_dim(kind: str, coeffs: tuple[float, ...], head_dim: int) -> int:
     return sum(width for c, width in zip(coeffs, widths, strict=False) if c > 0)
 
 
-def _readable(x: Tensor) -> Tensor:
-    """float32 with a last stride of 1: the tensor itself whenever it is that already."""
-    if x.dtype != torch.float32:
-        x = x.float()
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
-def _dense(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.contiguous()
-
-
 def _run(
     name: str, tensors: tuple[Any, ...], sizes: tuple[int, ...], strides: tuple[int, ...],
     kind: str, coeffs: tuple[float, ...], causal: bool, normalize: bool, scale: float, eps: float, wide: bool = False,
 ) -> None:  # fmt: skip
     """Packs linnet_call (csrc/linnet.h) and makes the call. The caller's names keep the tensors alive meanwhile."""
-    pointers = [0 if x is None else x.data_ptr() for x in tensors]
+    if gate.CHECK:
+        _verify(name, tensors, sizes, strides, wide)
     switches = (KINDS[kind], causal, normalize, torch.get_num_threads(), wide)
     numbers = (scale, eps, *coeffs, *(0.0,) * (3 - len(coeffs)))
+    pointers = gate.addresses(tensors)
     call = CALL.pack(*pointers, *sizes, *strides, sizes[3], *switches, *numbers)  # sizes[3]: a row of the mask
     status = getattr(library(), name)(call)
     if status:
         raise RuntimeError(f"{name} refused the call: {STATUS.get(status, status)}")
+
+
+def _verify(name: str, tensors: tuple[Any, ...], sizes: tuple[int, ...], strides: tuple[int, ...], wide: bool) -> None:
+    """For LINNET_CHECK: every tensor of linnet_call is as long as its sizes and strides say."""
+    S, B, Tq, Tk, H, D, V, F = sizes
+    q, k, v, out, g = ((*strides[i : i + 3], 1) for i in range(0, 15, 3))
+    state, sums = (S, H, F, V), (S, H, F)
+    extents: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = {
+        "out": ((B, Tq, H, V), out), "inv": ((B, Tq, H), None), "s_out": (state, None), "z_out": (sums, None),
+        "q": ((B, Tq, H, D), q), "k": ((B, Tk, H, D), k), "v": ((B, Tk, H, V), v), "mask": ((B, Tk), None),
+        "cu": ((S + 1,), None), "s0": (state, None), "z0": (sums, None), "g": ((B, Tq, H, V), g), "gs": (state, None),
+        "gz": (sums, None), "dq": ((B, Tq, H, D), None), "dk": ((B, Tk, H, D), None), "dv": ((B, Tk, H, V), None),
+        "ds0": (state, None), "dz0": (sums, None),
+    }  # fmt: skip
+    others = {"mask": torch.bool, "cu": torch.int64}
+    if wide:
+        others |= dict.fromkeys(("s_out", "z_out", "s0", "z0"), torch.float64)
+    for (field, (shape, steps)), x in zip(extents.items(), tensors, strict=True):
+        gate.verify(f"{name}: {field}", x, shape, others.get(field, torch.float32), steps)

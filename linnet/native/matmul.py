@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from . import gate
 from .library import STATUS, library
+from .memory import fresh
 
 PANEL = 32
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
@@ -39,9 +41,24 @@ class Packed:
 
     def struct(self) -> tuple[int, ...]:
         """The fields of linnet_matrix (csrc/linnet.h), for struct "7q"."""
-        tensors = (self.w, self.scale, self.sums, self.bias)
-        pointers = (0 if t is None else t.data_ptr() for t in tensors)
+        if gate.CHECK:
+            self.verify()
+        pointers = gate.addresses((self.w, self.scale, self.sums, self.bias))
         return (*pointers, self.outputs, self.inputs, KINDS[self.kind])
+
+    def verify(self) -> None:
+        """For LINNET_CHECK: every tensor is as long as the kernels read it."""
+        padded = self.outputs + -self.outputs % PANEL
+        gate.verify("matrix: w", self.w, (matrix_bytes(self.outputs, self.inputs, KINDS[self.kind]),), torch.uint8)
+        gate.verify("matrix: scale", self.scale, (padded,))
+        gate.verify("matrix: sums", self.sums, (padded,), torch.int32)
+        gate.verify("matrix: bias", self.bias, (padded,))
+
+
+def matrix_bytes(outputs: int, inputs: int, kind: int) -> int:
+    """Of the packed weights: see the layouts above."""
+    padded, item = outputs + -outputs % PANEL, (4, 2, 1)[kind]
+    return padded * (inputs + -inputs % 4 if kind == KINDS["int8"] else inputs) * item
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> Packed:
@@ -59,8 +76,8 @@ def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> P
         raise ValueError(f"int8 weights take at most {MOST_INT8} inputs, not {K}; pack them as bfloat16")
     if kind == "int8" and not weight.isfinite().all():
         raise ValueError("int8 weights must be finite, and these hold an infinity or a NaN; pack them as float32")
-    w = _pad(weight.detach().to("cpu", torch.float32), PANEL)  # [N',K]
-    padded_bias = None if bias is None else _pad(bias.detach().to("cpu", torch.float32), PANEL).clone()
+    w = _pad(gate.dense(weight.detach().to("cpu")), PANEL)  # [N',K]
+    padded_bias = None if bias is None else _pad(gate.dense(bias.detach().to("cpu")), PANEL).clone()
     if kind == "int8":
         w, scale, sums = _integers(w)
         return Packed(_aligned(_int8_panels(w)), scale, sums, padded_bias, N, K, kind)
@@ -90,13 +107,15 @@ def matmul(packed: Packed, x: Tensor, threads: int | None = None) -> Tensor:
         raise ValueError(
             f"x must be float32 [B,{packed.inputs}] on the cpu, not {x.dtype} {tuple(x.shape)} on {x.device.type}"
         )
-    x, y = x.contiguous(), torch.empty(x.shape[0], packed.outputs)
+    x, y = gate.dense(x), fresh(x.shape[0], packed.outputs)
     if not len(x):
         return y
     lib = library()
     assert lib is not None
     call = MATRIX.pack(*packed.struct())
-    status = lib.linnet_matmul(call, x.data_ptr(), y.data_ptr(), x.shape[0], threads or torch.get_num_threads())
+    if gate.CHECK:
+        gate.verify("linnet_matmul: x", x, (x.shape[0], packed.inputs))
+    status = lib.linnet_matmul(call, *gate.addresses((x, y)), x.shape[0], threads or torch.get_num_threads())
     if status:
         raise RuntimeError(f"linnet_matmul refused the call: {STATUS.get(status, status)}")
     return y
@@ -125,8 +144,6 @@ def _int8_panels(w: Tensor) -> Tensor:
 def _aligned(t: Tensor) -> Tensor:
     """The bytes of t, in order, on a 64-byte boundary."""
     raw = t.contiguous().view(-1).view(torch.uint8)
-    memory = torch.empty(raw.numel() + 64, dtype=torch.uint8)
-    start = -memory.data_ptr() % 64
-    out = memory[start : start + raw.numel()]
+    out = gate.aligned(raw.numel())
     out.copy_(raw)
     return out

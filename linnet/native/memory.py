@@ -18,11 +18,14 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .gate import CPU
+
 SMALLEST = 128 << 10
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 SMALL_PAGE, LARGE_PAGE = 64 << 10, 2 << 20
 KEEP = max(64 << 20, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16) if hasattr(os, "sysconf") else 0
 
+_floats: Tensor | None = None  # an empty tensor to make others like it
 _unused: list[mmap.mmap] = []
 _lock = threading.Lock()
 
@@ -31,13 +34,22 @@ def empty(*shape: int) -> Tensor:
     """torch.empty(*shape) in float32 on the cpu; from the pool when it is large."""
     count = prod(shape)
     if count * 4 < SMALLEST or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.empty(shape)
+        return fresh(*shape) if _floats is None else _floats.new_empty(shape)  # quicker than torch.empty
     with _lock:
         block = _take(count * 4)
     view = (ctypes.c_char * len(block)).from_buffer(block)
     # list.append needs no lock, which matters: the tensor may die inside a garbage collection that holds it.
     weakref.finalize(view, _unused.append, block).atexit = False
     return torch.frombuffer(view, dtype=torch.float32, count=count).view(shape)
+
+
+def fresh(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """torch.empty(*shape) on the cpu, whatever the default dtype and device are."""
+    global _floats
+    made = torch.empty(shape, dtype=dtype, device=CPU)
+    if _floats is None and type(made) is Tensor and dtype == torch.float32:  # not a fake one
+        _floats = made.new_empty(0)
+    return made
 
 
 def release() -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import gate
 from .library import STATUS, library
+from .memory import fresh
 
 
 def can_choose(params: Tensor) -> bool:
@@ -18,16 +20,18 @@ def can_choose(params: Tensor) -> bool:
 
 
 def choose(params: Tensor, uniforms: Tensor, levels: int, mixture: bool) -> Tensor:
-    """[B] long; params float32 and uniforms float64, contiguous on the cpu."""
+    """[B] long; params [B,P] float32 and uniforms [B,2] float64 on the cpu."""
     lib = library()
     assert lib is not None
     rows, width = params.shape
-    assert uniforms.shape == (rows, 2)
-    assert uniforms.dtype == torch.float64
-    assert uniforms.is_contiguous()
-    values = torch.empty(rows, dtype=torch.int64)
-    pointers = (x.data_ptr() for x in (params, uniforms, values))
-    status = lib.linnet_choose(*pointers, rows, width, levels, mixture)
+    if uniforms.shape != (rows, 2):
+        raise ValueError(f"uniforms has shape {list(uniforms.shape)}; accepted: [{rows}, 2], two for each row")
+    params, uniforms = gate.dense(params), gate.dense(uniforms, torch.float64)
+    values = fresh(rows, dtype=torch.int64)
+    if gate.CHECK:
+        gate.verify("linnet_choose: params", params, (rows, width))
+        gate.verify("linnet_choose: uniforms", uniforms, (rows, 2), torch.float64)
+    status = lib.linnet_choose(*gate.addresses((params, uniforms, values)), rows, width, levels, mixture)
     if status:
         raise RuntimeError(f"linnet_choose refused the call: {STATUS.get(status, status)}")
     return values

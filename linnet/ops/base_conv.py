@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import memory, nn
-from .eager import SMALLEST, gradients, native, rows, wants_graph
+from .eager import SMALLEST, by_kernel, gradients, native, rows, wants_graph
 from .short_conv import short_conv
 from .taps import newest_first, plain_taps
 
@@ -51,12 +51,12 @@ class _BaseConv(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         *given, gate = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_kernel(g):
             return tuple(gradients(_plain, tuple(given), (g,)))
         x, weight, bias, gate_weight, gate_bias = given
         dense, length = rows(x), x.shape[1]
         dx, dw, db, dgate = nn.taps_backward(rows(g), dense, newest_first(weight), bias, gate, length)
         assert dgate is not None
-        dgate_bias = torch.zeros_like(gate_bias)
+        dgate_bias = gate_bias.new_zeros(len(gate_bias))
         nn.column_sums(dgate, dgate_bias)
         return dx.addmm_(dgate, gate_weight).view(x.shape), dw.flip(0).t(), db, dgate.t() @ dense, dgate_bias

@@ -61,6 +61,10 @@ def check_floating(name: str, x: Tensor) -> None:
         raise ValueError(f"{name} is a {type(x).__name__}; accepted: a torch.Tensor; use torch.as_tensor({name})")
     if not x.is_floating_point():
         raise ValueError(f"{name} has dtype {x.dtype}; accepted: a floating dtype; use {name}.float()")
+    if x.is_nested or x.layout != torch.strided:
+        got = "nested" if x.is_nested else str(x.layout)
+        way_out = f"torch.nested.to_padded_tensor({name}, 0.0) and a mask" if x.is_nested else f"{name}.to_dense()"
+        raise ValueError(f"{name} has the layout {got}; accepted: a strided tensor; use {way_out}")
 
 
 def check_same(first: str, x: Tensor, **others: Tensor) -> None:

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import memory, nn
-from .eager import BLOCK, gradients, native, readable, rows, wants_graph
+from .checks import check_floating
+from .eager import BLOCK, by_kernel, gradients, native, readable, rows, wants_graph
 
 SCORES = 1 << 20  # numbers in a block of scores: 4 MiB
 MOST_GATHERED = 0.75  # of all tokens: with more targets than this, copying rows costs what it saves
@@ -28,6 +29,7 @@ def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, ignore_index: int = -100
 ) -> tuple[Tensor, Tensor]:
     """(sum of nats over the targets that are not `ignore_index`, how many they are); float32 unless given float64."""
+    check_floating("h", h)
     flat = targets.reshape(-1).long()
     counted = flat != ignore_index
     count = counted.sum()
@@ -63,9 +65,9 @@ def _forward(
 ) -> Tensor:  # fmt: skip
     """The sum of the losses of rows h [R,E]; the gradients are written to or added to what is not None."""
     R, N = h.shape[0], weight.shape[0]
-    step = max(16, min(BLOCK, SCORES // N))
+    step = max(16, min(BLOCK, SCORES // max(N, 1)))
     wanted = dh is not None or dweight is not None or dbias is not None
-    scores, losses = torch.empty(min(step, R), N), torch.empty(R)
+    scores, losses = memory.fresh(min(step, R), N), memory.fresh(R)
     for start in range(0, R, step):
         part = slice(start, min(start + step, R))
         s = scores[: part.stop - start]
@@ -89,7 +91,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dense, (need_h, need_w, need_b, *_) = rows(h), ctx.needs_input_grad
         dh = memory.empty(*dense.shape) if need_h else None
         dweight = torch.zeros_like(weight) if need_w else None
-        dbias = torch.zeros_like(bias) if need_b else None
+        dbias = bias.new_zeros(len(bias)) if need_b else None
         loss = _forward(dense, weight, bias, at, dh, dweight, dbias)
         ctx.save_for_backward(h, weight, bias, targets, dh, dweight, dbias)
         ctx.ignore = ignore
@@ -98,7 +100,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         h, weight, bias, targets, dh, dweight, dbias = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_kernel(g):
             again = partial(_plain, targets=targets, ignore_index=ctx.ignore)
             return *gradients(again, (h, weight, bias), (g,)), None, None, None
         dh, dweight, dbias = (None if d is None else d * g for d in (dh, dweight, dbias))

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from .eager import gradients
+from .eager import by_hand, gradients, transformed
 from .scan import finest
 
 
@@ -34,8 +33,7 @@ class _Fades(NamedTuple):
 
 def chunks(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """out [B,H,M,C,V] and the state after the last chunk; C a power of two where the decay is per channel."""
-    graph = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    if graph or forward_ad._current_level >= 0:  # these look inside, or carry tangents
+    if torch.compiler.is_compiling() or transformed():  # these look inside, or carry tangents
         return _plain(q, k, v, decay, s)
     out, last = _Chunks.apply(q, k, v, decay, s)
     return out, last
@@ -61,7 +59,7 @@ class _Chunks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dout: Tensor, ds: Tensor) -> tuple[Any, ...]:
         q, k, v, decay, s, a, after, enter, leave, kept, *inside = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_hand(dout, ds):
             return tuple(gradients(_plain, (q, k, v, decay, s), (dout, ds)))
         dout = dout.contiguous()
         before = torch.cat([s[:, :, None], after[:, :, :-1]], dim=2)  # [B,H,M,D,V]

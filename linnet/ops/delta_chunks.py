@@ -18,7 +18,7 @@ from torch import Tensor, baddbmm
 from torch.autograd import forward_ad
 from torch.linalg import solve_triangular
 
-from .eager import gradients, readable, wants_graph
+from .eager import by_hand, gradients, readable, wants_graph
 
 Given: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor]"  # q, k, v, b, decay, s
 
@@ -69,7 +69,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         given, parts = ctx.saved_tensors[:6], Parts(*ctx.saved_tensors[6:])
-        if torch.is_grad_enabled():
+        if not by_hand(*grads):
             return tuple(gradients(plain, given, grads))
         dout, dend = grads
         dout = torch.zeros_like(given[2]) if dout is None else dout

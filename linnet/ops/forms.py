@@ -59,6 +59,7 @@ def _parallel(b: Batch, rule: Rule) -> Result:
 def _chunked(b: Batch, rule: Rule) -> Result:
     out = b.v.new_empty((*b.q.shape[:3], b.v.shape[-1]))
     inv = b.v.new_empty(b.q.shape[:3], dtype=b.dtype)
+    parts: list[tuple[Tensor, Tensor]] | None = [] if torch._C._are_functorch_transforms_active() else None
     sums = Sums(b, rule, b.s0, b.z0)
     if not rule.causal:
         sums.add_keys(b, rule)
@@ -75,7 +76,12 @@ def _chunked(b: Batch, rule: Rule) -> Result:
         else:
             num, den = sums.read(phi_q)
         tau = inverse(rule, den, pad)
-        out[:, at], inv[:, at] = tokens(num * tau[..., None], b), tokens(tau, b)
+        if parts is None:
+            out[:, at], inv[:, at] = tokens(num * tau[..., None], b), tokens(tau, b)
+        else:  # vmap cannot write what it has many of into a tensor that it has once
+            parts.append((tokens(num * tau[..., None], b).to(out.dtype), tokens(tau, b)))
+    if parts:
+        out, inv = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
     return Result(out, inv, *sums.state(b.dtype))
 
 

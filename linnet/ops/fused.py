@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..feature_maps.core import Core
 from ..native import linear_attention as native
@@ -26,9 +25,9 @@ from .backward import chunked_backward
 from .checks import check_cu_seqlens
 from .chunks import Batch, Rule
 from .dispatch import choose
+from .eager import by_hand, gradients, plain, recorded, transformed
 from .forms import Result, chunked
 
-EAGER = (Tensor, torch.nn.Parameter)  # any other class of tensor stands for a graph being recorded
 Grads: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # dq, dk, dv, ds0, dz0
 
 _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? s0, Tensor? z0, Tensor? cu_seqlens"
@@ -45,19 +44,25 @@ def attend(
     b: Batch, cu_seqlens: Tensor | None, rule: Rule, backend: str, need_state: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """out, inv, s, z of the chunked form; s and z may be None unless `need_state`, inv unless autograd needs it."""
-    if torch.compiler.is_compiling() or type(b.q) not in EAGER:
-        core, *rest = rule
-        return torch.ops.linnet.linear_attention(*b, cu_seqlens, core.kind, core.coeffs, *rest, backend)
-    if forward_ad._current_level >= 0:  # inside dual_level: only plain torch carries tangents
+    if torch.compiler.is_compiling():
+        return _operator(b, cu_seqlens, rule, backend)
+    if transformed():
         return by_sequence(chunked, b, cu_seqlens, rule)
+    if not plain(*b) or (backend == "native" and recorded()):  # a class of its own stands for a graph too
+        return _operator(b, cu_seqlens, rule, backend)
     if needs_graph(b):
         return _Attend.apply(*b, cu_seqlens, rule, backend, need_state)
     return _forward(b, cu_seqlens, rule, backend, need_state, need_inv=False)
 
 
+def _operator(b: Batch, cu_seqlens: Tensor | None, rule: Rule, backend: str) -> Any:
+    core, *rest = rule
+    return torch.ops.linnet.linear_attention(*b, cu_seqlens, core.kind, core.coeffs, *rest, backend)
+
+
 def needs_graph(b: Batch) -> bool:
-    """Autograd has to see this call."""
-    if forward_ad._current_level >= 0:
+    """Autograd, a transform or someone who records has to see this call."""
+    if transformed() or torch._C._len_torch_dispatch_stack() or torch._C._is_tracing() or not plain(*b):
         return True
     if not torch.is_grad_enabled():
         return False
@@ -65,9 +70,16 @@ def needs_graph(b: Batch) -> bool:
     return b.q.requires_grad or b.k.requires_grad or b.v.requires_grad or state
 
 
+def empty(b: Batch) -> bool:
+    """No rows, heads or values: nothing for a kernel to write, and torch knows what the answer is."""
+    return b.q.shape[0] == 0 or b.q.shape[-2] == 0 or b.v.shape[-1] == 0
+
+
 def full_precision(q: Tensor) -> AbstractContextManager[Any]:
     """Autocast off: sums over thousands of tokens do not fit 8 bits of mantissa."""
     kind = q.device.type
+    if kind == "meta":  # has shapes alone, and no autocast
+        return nullcontext()
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
@@ -82,7 +94,7 @@ def by_sequence(form: Callable[[Batch, Rule], Result], b: Batch, cu_seqlens: Ten
 def _forward(
     b: Batch, cu_seqlens: Tensor | None, rule: Rule, backend: str, need_state: bool = True, need_inv: bool = True
 ) -> Any:
-    if backend != "native":
+    if backend != "native" or empty(b):
         return by_sequence(chunked, b, cu_seqlens, rule)
     q, k, v, mask, s0, z0 = b
     core, causal, normalize, scale, eps, _ = rule
@@ -95,7 +107,7 @@ def _backward(
     rule: Rule, backend: str, need_state: bool = True,
 ) -> Any:  # fmt: skip
     """dq, dk, dv, ds0, dz0; the last two may be None unless `need_state`."""
-    if backend == "native":
+    if backend == "native" and not empty(b):
         q, k, v, mask, s0, z0 = b
         core, causal, normalize, scale, eps, _ = rule
         how = (core.kind, core.coeffs, causal, normalize, scale, eps)
@@ -191,6 +203,17 @@ def _gradients(ctx: Any, g: Tensor | None, gs: Tensor | None, gz: Tensor | None,
     return dq, dk, dv, None, *((None, None) if b.s0 is None else (ds.to(b.s0.dtype), dz.to(b.s0.dtype)))
 
 
+def _batched(ctx: Any, *grads: Tensor | None) -> list[Any]:
+    """The same for many gradients at once, by autograd, whose every step knows how."""
+    *tensors, cu_seqlens, _, _ = ctx.saved_tensors
+
+    def run(*tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
+        out, _, s, z = by_sequence(chunked, Batch(*tensors), cu_seqlens, ctx.rule)
+        return out, s, z
+
+    return gradients(run, tuple(tensors), grads)
+
+
 class _Attend(torch.autograd.Function):
     """The same node without the dispatcher, whose Python side costs more than the kernel on short sequences."""
 
@@ -210,6 +233,8 @@ class _Attend(torch.autograd.Function):
             b = Batch(*tensors)
             return _backward(g, gs, gz, b, cu_seqlens, out, inv, ctx.rule, ctx.backend, b.s0 is not None)
 
+        if not torch.is_grad_enabled() and not by_hand(g, gs, gz):
+            return *_batched(ctx, g, gs, gz), None, None, None, None
         return *_gradients(ctx, g, gs, gz, run), None, None, None, None
 
 

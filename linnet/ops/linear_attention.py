@@ -21,7 +21,7 @@ from .checks import WIDE, check_cu_seqlens, check_mask, check_qkv, check_step, w
 from .chunks import CHUNK, Batch, Rule
 from .dispatch import check_names, choose
 from .forms import FORMS
-from .fused import attend, by_sequence, full_precision, needs_graph
+from .fused import attend, by_sequence, empty, full_precision, needs_graph
 from .state import State, check_state
 
 
@@ -113,7 +113,9 @@ def linear_attention_step(
         b = _prepared(phi, Batch(q, k, v, None, s0, z0), True)
         if not torch.compiler.is_compiling() and not needs_graph(b):
             _, chosen, _ = choose("recurrent", backend, rule.core, 1, q.dtype, b.dtype, q.device.type, True)
-            if chosen == "native":
+            if chosen == "native" and empty(b):
+                backend = "torch"
+            elif chosen == "native":
                 how = (rule.core.kind, rule.core.coeffs, normalize, rule.scale, rule.eps)
                 out, s, z = native.step(b.q, b.k, v, s0, z0, *how)
                 return out, State(s, z)
@@ -201,7 +203,7 @@ def _numbers(scale: float | None, eps: float, chunk_size: int | None) -> tuple[f
 
 def _usual(q: Tensor, k: Tensor, v: Tensor, axes: int) -> bool:
     """Nothing to complain about, found out in a microsecond; anything else goes to checks.py for its sentence."""
-    if not (type(q) is type(k) is type(v) is Tensor):
+    if not (type(q) is type(k) is type(v) is Tensor) or q.is_nested:
         return False
     shape, dtype, device = q.shape, q.dtype, q.device
     return (

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import memory, nn
-from .eager import BLOCK, SMALLEST, gradients, native, rows, wants_graph
+from .eager import BLOCK, SMALLEST, by_kernel, gradients, native, rows, wants_graph
 
 
 def mlp(
@@ -45,8 +45,8 @@ def _forward(
 ) -> Tensor:
     """out [R,E]; `hidden` [R,.] takes W1 x + b1, when the backward pass needs it."""
     R, out = x.shape[0], memory.empty(x.shape[0], down.shape[0])
-    act = torch.empty(min(BLOCK, R), down.shape[1])
-    spare = torch.empty(min(BLOCK, R), up.shape[0]) if hidden is None else hidden
+    act = memory.fresh(min(BLOCK, R), down.shape[1])
+    spare = memory.fresh(min(BLOCK, R), up.shape[0]) if hidden is None else hidden
     for start in range(0, R, BLOCK):
         part = slice(start, min(start + BLOCK, R))
         n = part.stop - start
@@ -77,7 +77,7 @@ class _MLP(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         *given, hidden = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_kernel(g):
             return *gradients(partial(_plain, kind=ctx.kind), tuple(given), (g,)), None
         x, up, b1, down, b2 = given
         dx, dup, db1, ddown, db2 = _backward(rows(g), rows(x), up, b1, down, b2, hidden, ctx.kind)
@@ -89,9 +89,9 @@ def _backward(
 ) -> tuple[Any, ...]:
     R, most = x.shape[0], min(BLOCK, x.shape[0])
     dx, dup, ddown = memory.empty(*x.shape), torch.zeros_like(up), torch.zeros_like(down)
-    db1, db2 = (None if b is None else torch.zeros_like(b) for b in (b1, b2))
-    da, act = torch.empty(most, down.shape[1]), torch.empty(most, down.shape[1])
-    dh = torch.empty(most, up.shape[0]) if kind == "swiglu" else da
+    db1, db2 = (None if b is None else b.new_zeros(len(b)) for b in (b1, b2))
+    da, act = memory.fresh(most, down.shape[1]), memory.fresh(most, down.shape[1])
+    dh = memory.fresh(most, up.shape[0]) if kind == "swiglu" else da
     for start in range(0, R, BLOCK):
         part = slice(start, min(start + BLOCK, R))
         n = part.stop - start

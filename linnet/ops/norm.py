@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import nn
-from .eager import SMALLEST, gradients, native, rows, wants_graph
+from .eager import SMALLEST, by_kernel, gradients, native, rows, wants_graph
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -54,7 +54,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         x, weight, bias, stat = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_kernel(g):
             return *gradients(partial(_plain, eps=ctx.eps, rms=ctx.rms), (x, weight, bias), (g,)), None, None
         dx, dweight, dbias = nn.norm_backward(rows(g), rows(x), weight, stat, ctx.rms, bias is not None)
         return dx.view(x.shape), dweight, dbias, None, None

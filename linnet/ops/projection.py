@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..native import memory, nn
-from .eager import BLOCK, SMALLEST, gradients, native, rows, wants_graph
+from .eager import BLOCK, SMALLEST, by_kernel, gradients, native, rows, wants_graph
 
 NUMBERS = 1 << 18  # in a block of results: where they are narrow, a block has more tokens than `BLOCK`
 Table: TypeAlias = "tuple[Tensor, Tensor]"  # cos, sin; P divides the number of tokens
@@ -92,7 +92,7 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         x, weight, bias, *table = ctx.saved_tensors
         table = tuple(table) or None
-        if torch.is_grad_enabled():
+        if not by_kernel(*grads):
             again = partial(_plain, widths=ctx.widths, table=table)
             return *gradients(again, (x, weight, bias), grads), None, None
         dx, dweight, dbias = _backward([rows(g) for g in grads], rows(x), weight, bias, ctx.widths, table)
@@ -104,8 +104,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     R, step = x.shape[0], max(BLOCK, NUMBERS // weight.shape[0])
     dx, dweight = memory.empty(*x.shape), torch.zeros_like(weight)
-    dbias = None if bias is None else torch.zeros_like(bias)
-    scratch = torch.empty(min(step, R), weight.shape[0])
+    dbias = None if bias is None else bias.new_zeros(len(bias))
+    scratch = memory.fresh(min(step, R), weight.shape[0])
     turns = (table, table, None)
     for start in range(0, R, step):
         part = slice(start, min(start + step, R))

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..native import nn
-from .eager import SMALLEST, gradients, native, rows, wants_graph
+from .eager import SMALLEST, by_kernel, gradients, native, rows, transformed, wants_graph
 
 
 def taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -25,7 +24,7 @@ def taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if wants_graph(x, weight, bias):
             return _Native.apply(x, weight, bias)
         return nn.taps(rows(x), newest_first(weight), bias, None, x.shape[1]).view(x.shape)
-    plain = torch.compiler.is_compiling() or forward_ad._current_level >= 0  # these look inside, or carry tangents
+    plain = torch.compiler.is_compiling() or transformed()  # these look inside, or carry tangents
     return plain_taps(x, weight, bias) if plain else _Taps.apply(x, weight, bias)
 
 
@@ -38,7 +37,7 @@ class _Native(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         x, weight, bias = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if not by_kernel(g):
             return tuple(gradients(plain_taps, (x, weight, bias), (g,)))
         dx, dw, db, _ = nn.taps_backward(rows(g), rows(x), newest_first(weight), bias, None, x.shape[1])
         return dx.view(x.shape), dw.flip(0).t(), None if bias is None else db
@@ -53,7 +52,10 @@ def plain_taps(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # [B,
     w, T = newest_first(weight), x.shape[1]
     y = x * w[0] if bias is None else torch.addcmul(bias, x, w[0])
     for j in range(1, min(len(w), T)):
-        y[:, j:].addcmul_(x[:, : T - j], w[j])
+        if torch._C._are_functorch_transforms_active():  # which know no addcmul_
+            y = torch.cat([y[:, :j], y[:, j:] + x[:, : T - j] * w[j]], dim=1)
+        else:
+            y[:, j:].addcmul_(x[:, : T - j], w[j])
     return y
 
 
