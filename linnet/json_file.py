@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import isfinite
@@ -21,6 +22,7 @@ from .errors import brief
 from .limits import LIMITS
 
 PathLike = str | os.PathLike[str]
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Line(NamedTuple):
@@ -111,6 +113,11 @@ def _parsed(text: str | bytes, nan: bool) -> Any:
     number = float if nan else _finite
     value = json.loads(text, parse_constant=number, parse_float=number, parse_int=_whole, object_pairs_hook=_object)
     _check_depth(value)
+    if SURROGATE.search(text):  # an escape of half a character is a string that no file name or text can hold
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("a string in it has half a surrogate pair") from None
     return value
 
 

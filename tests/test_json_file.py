@@ -28,6 +28,7 @@ DEEP = 100_000
         ("[" + "9" * 30 + "]", "is beyond 64 bits"),
         ("[" + "9" * 5000 + "]", "is beyond 64 bits"),
         ("", "Expecting value"),
+        ('["\\ud800"]', "half a surrogate pair"),
         (b'{"a": "\xff"}', "byte 7 is not UTF-8"),
         (b"\xef\xbb\xbf{}", "BOM"),
     ],
@@ -57,7 +58,7 @@ def test_sizes_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_healthy_values_are_those_of_json() -> None:
-    value = {"a": [1, -2.5, None, True, "é"], "b": {"c": {}}, "d": -(2**63), "e": 2**63 - 1}
+    value = {"a": [1, -2.5, None, True, "é", "\U0001f426"], "b": {"c": {}}, "d": -(2**63), "e": 2**63 - 1}
     assert parse_json(json.dumps(value), "a", "") == value
     found = parse_json("[NaN, -Infinity]", "a", "", nan=True)
     assert str(found) == "[nan, -inf]"
