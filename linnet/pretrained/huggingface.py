@@ -143,7 +143,7 @@ def _files(folder: Path) -> list[Path]:
         raise ValueError(f"{folder} has neither {WEIGHTS} nor {INDEX}; accepted: weights as safetensors, never pickled")
     shards = _json(folder / INDEX).get("weight_map")
     files: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
-    if not all(isinstance(name, str) and Path(name).name == name and len(name) < 256 for name in files):
+    if not all(isinstance(name, str) and Path(name).name == name and 0 < len(name) < 256 for name in files):
         raise ValueError(f"{folder / INDEX}: weight_map names no files of its folder; fetch it again")
     return [folder / name for name in sorted(set(files))]
 
@@ -159,11 +159,11 @@ def _names(file: Path) -> list[str]:
 
 
 def _opened(file: Path) -> Any:
+    if not file.is_file():
+        raise ValueError(f"{file} does not exist, but the index names it; fetch it as well")
     try:
         return safe_open(file, "pt")
-    except FileNotFoundError:
-        raise ValueError(f"{file} does not exist, but the index names it; fetch it as well") from None
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} is not a whole safetensors file ({error}); copy it again") from None
 
 
