@@ -17,7 +17,7 @@ from hypothesis import settings
 def pytest_configure() -> None:
     torch.set_num_threads(1)
     # A busy machine is no failure: hypothesis would count an example of more than 200 ms as one.
-    settings.register_profile("linnet")
+    settings.register_profile("linnet", deadline=None)
     settings.load_profile("linnet")
     # "warn" turns deterministic mode on, and with it the NaN filling; unlike use_deterministic_algorithms it does not
     # import torch's compiler. Operations without a deterministic version warn, and warnings are errors here.
