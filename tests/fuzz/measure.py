@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-FACTOR = 40.0  # the largest error seen in 100,000 right answers was below a third of this, see CONTRIBUTING
+FACTOR = 40.0  # errors of right answers are spread this far around what a few random roundings show
 PLAIN = 64.0  # u of the largest number: within this nothing else is asked, it is what a sum of a few terms may lose
 RUNS = 3  # of the truth with rounding errors; only for results that are not within PLAIN
 # float64 is measured as if it had 6 bits less: exponents add up over tokens, and 1e-10 is promised
