@@ -71,7 +71,7 @@ def test_every_flipped_bit_of_the_weights_is_refused(folder: Path) -> None:
     for at in range(start, len(good), max(1, (len(good) - start) // 40)):
         flipped(path, at)
         for load in (linnet.load, Model.from_pretrained):
-            with pytest.raises(ValueError, match=r"is damaged: the fingerprint is not \w{8}; copy both again"):
+            with pytest.raises(ValueError, match=r"is damaged: the fingerprint is not '\w{8}'; copy both again"):
                 load(folder)
         path.write_bytes(good)
 

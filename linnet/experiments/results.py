@@ -103,12 +103,13 @@ def check_experiment(rows: Iterable[Row], experiment: str, folder: Path) -> None
 class Store:
     """The rows of one file, and the right to add to it, which one process at a time can have; use with `with`.
 
-    The lock is that of the folder (linnet/lock.py). A file that was created and got no row is removed again.
+    The lock is that of the folder (linnet/lock.py). A file that was created and got no row is
+    removed again when the block ends with an error.
     skip_damaged: lines that are no rows stay where they are and count as not there; else the first one is an error.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, skip_damaged: bool = False) -> None:
-        self.path, name = Path(path), os.path.realpath(path)
+        self.path, name, self._failed = Path(path), os.path.realpath(path), True
         if name in _writing:
             raise StateError(f"this process is writing {self.path} already; close that Store first")
         with ExitStack() as stack:
@@ -123,13 +124,14 @@ class Store:
             stack.callback(self._close, is_new)
             self._rows = read_rows(self.path, damaged=[] if skip_damaged else None)
             self._cut_torn_line()
-            self._open = stack.pop_all()
+            self._open, self._failed = stack.pop_all(), False
         self._keys = {key(row["config"]) for row in self._rows}
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._failed = kind is not None
         self.close()
 
     def close(self) -> None:
@@ -163,7 +165,7 @@ class Store:
         self._keys.add(found)
 
     def _close(self, is_new: bool) -> None:
-        if is_new and not os.fstat(self._file).st_size:
+        if is_new and self._failed and not os.fstat(self._file).st_size:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
 

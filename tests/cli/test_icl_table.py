@@ -145,7 +145,7 @@ def test_folders_that_do_not_belong_are_refused(done: Path, tmp_path: Path, caps
     assert "holds rows of sequences 300" in refused(capsys, "icl", "table", *TINY, "--out", done)
     assert (done / ROWS).read_bytes() == before
     (tmp_path / "file").touch()
-    assert "cannot be written" in refused(capsys, "icl", "table", *TINY, "--out", tmp_path / "file")
+    assert "is a file; accepted: a folder" in refused(capsys, "icl", "table", *TINY, "--out", tmp_path / "file")
     assert "cannot be read" in refused(capsys, "icl", "table", "--show", tmp_path / "nowhere")
     (tmp_path / ROWS).touch()
     assert "has no row yet" in refused(capsys, "icl", "table", "--show", tmp_path)

@@ -130,11 +130,10 @@ STATES: dict[str, tuple[Any, list[str]]] = {
     "other rows": (state(1, 3, 4, 4), ["[1, 3, 4, 4]", "[B,H,F,V] = [2, 3, 4, 4]"]),
     "another map": (state(2, 3, 15, 4), ["[2, 3, 15, 4]", "[B,H,F,V] = [2, 3, 4, 4]"]),
     "s and z differ": (State(state(2, 3, 4, 4).s, torch.zeros(2, 3, 5)), ["z [2, 3, 5]", "s [B,H,F,V] and z [B,H,F]"]),
-    "narrow": (
-        state(2, 3, 4, 4, dtype=torch.float16),
-        ["s [2, 3, 4, 4] torch.float16", "one dtype out of torch.float32, torch.float64", "use state.to(dtype=...)"],
+    "integers": (
+        state(2, 3, 4, 4, dtype=torch.int64),
+        ["s [2, 3, 4, 4] torch.int64", "one dtype out of torch.float32, torch.float64", "use state.to(dtype=...)"],
     ),
-    "integers": (state(2, 3, 4, 4, dtype=torch.int64), ["torch.int64", "one dtype out of torch.float32"]),
     "elsewhere": (state(2, 3, 4, 4).to("meta"), ["on meta", "the inputs on cpu", "use state.to('cpu')"]),
     "a tuple": ((v, v), ["a tuple", "accepted here: State"]),
 }

@@ -277,7 +277,7 @@ def test_bad_input_is_refused_in_one_sentence(change: dict[str, Any], message: s
     ("state", "message"),
     [
         (STATE[:1], r"\[1, 3, 5, 6\] torch.float32; accepted here: \[B,H,D,V\] = \[2, 3, 5, 6\], float32 or float64"),
-        (STATE.half(), "torch.float16; accepted here"),
+        (STATE.long(), "torch.int64; accepted here"),
         ((STATE,), "initial_state is a tuple"),
         (STATE.to("meta"), r"initial_state is on meta, the inputs on cpu; use state.to\('cpu'\)"),
     ],

@@ -321,7 +321,7 @@ def test_bad_input_is_refused_in_one_sentence(change: dict[str, Any], message: s
     [
         (WindowState(Q, VALUES, torch.ones(B, 4, dtype=torch.bool)), "a WindowState; accepted here: KVState"),
         (KVState(Q[:1], VALUES[:1]), "initial_state.k has shape"),
-        (KVState(Q.half(), VALUES.half()), "torch.float16 on cpu but k is torch.float32"),
+        (KVState(Q.double(), VALUES.double()), "torch.float64 on cpu but k is torch.float32"),
     ],
 )
 def test_state_that_does_not_fit_is_refused(state: Any, message: str) -> None:

@@ -334,8 +334,8 @@ def test_bad_input_is_refused_in_one_sentence(change: dict[str, Any], message: s
         (empty_state(2, E, 4), r"shape \[2, 3, 3\]; accepted here: \[rows, taps - 1, channels\] = \[2, 2, 3\]"),
         (empty_state(1, E, 3), r"shape \[1, 2, 3\]"),
         (
-            empty_state(2, E, 3, dtype=torch.float16),
-            r"float16 on cpu but x is torch.float32 on cpu; use state.to\('cpu'",
+            empty_state(2, E, 3, dtype=torch.float64),
+            r"float64 on cpu but x is torch.float32 on cpu; use state.to\('cpu'",
         ),
         (empty_state(2, E, 3, "meta"), "on meta"),
     ],

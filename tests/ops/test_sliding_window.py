@@ -250,7 +250,7 @@ def test_bad_input_is_refused_in_one_sentence(change: dict[str, Any], message: s
         (KVState(KEYS, VALUES), "a KVState; accepted here: WindowState"),
         (WindowState(KEYS[:, 1:], VALUES[:, 1:], REAL[:, 1:]), "of window 4; accepted here: window 5"),
         (WindowState(KEYS[:, :, :1], VALUES[:, :, :1], REAL), "initial_state.k has shape"),
-        (WindowState(KEYS.half(), VALUES.half(), REAL), "torch.float16 on cpu but k is torch.float32"),
+        (WindowState(KEYS.double(), VALUES.double(), REAL), "torch.float64 on cpu but k is torch.float32"),
         (WindowState(KEYS.to("meta"), VALUES.to("meta"), REAL.to("meta")), "on meta"),
         (WindowState(KEYS, VALUES, REAL.float()), "accepted: a bool mask"),
         (WindowState(KEYS, VALUES, None), "WindowState.mask is a NoneType"),
