@@ -102,4 +102,6 @@ def gradients(plain: Callable[..., Any], inputs: tuple[Tensor | None, ...], grad
 def rows(x: Tensor) -> Tensor:
     """[..., N] as dense rows [R,N]."""
     x = x.reshape(-1, x.shape[-1])
+    if torch.compiler.is_compiling():  # no kernel reads them, and a graph cannot ask for a pending negation
+        return x.contiguous()
     return dense(x, x.dtype) if x.is_neg() else x.contiguous()
