@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +14,7 @@ from linnet.data import image_set
 from linnet.data.files import read_text
 from linnet.models import build, preset
 from tests.cli.command import TINY, linnet, refused
+from tests.full_disk import largest_file
 
 Capsys = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -72,17 +70,6 @@ def test_an_option_that_would_be_ignored_is_refused(capsys: Capsys, name: str) -
     assert f"linnet: {name.split(' ')[0]} is " in said
     assert "it is for " in said
     assert list(Path().iterdir()) == []
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """As a full disk: writes beyond so many bytes fail."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from linnet.models import LanguageModel
 from linnet.train import CheckpointError, checkpoint, fit
+from tests.full_disk import largest_file
 from tests.train.toy import Letters, settings, small_model
 
 FILES = ("config.json", "model.safetensors", "optimizer.safetensors", "trainer.json")
@@ -176,17 +175,6 @@ def test_leftovers_of_a_kill_are_cleaned(tmp_path: Path) -> None:
     (tmp_path / ".latest.abc.tmp").write_text("x")
     checkpoint.clean(tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoints", "latest"]
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """As if the disk were full: no file grows beyond `size` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000, 40_000])
