@@ -2,10 +2,10 @@
 
     out, state = linnet.linear_attention(q, k, v)        q, k [B,T,H,D]   v, out [B,T,H,V]
     model = linnet.models.build(linnet.models.preset("char-small"))
-    found = linnet.load("runs/text")                     found.model, found.tokenizer, found.config
+    loaded = linnet.load("runs/text")                    loaded.model, loaded.tokenizer, loaded.config
 
-The names below are all there is to import. They load on first use (PEP 562), so `import linnet` alone does not
-import torch and the command line can answer `--help` at once.
+The public names are listed below. They load on first use (PEP 562), so `import linnet` alone does not import torch and
+`linnet --help` prints immediately.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from . import data as data
     from . import feature_maps as feature_maps
     from . import generate as generate
-    from . import icl as icl
     from . import layers as layers
     from . import models as models
     from . import pretrained as pretrained
-    from . import tasks as tasks
+    from . import regress as regress
     from . import train as train
     from .errors import BackendError as BackendError
     from .errors import StateError as StateError
@@ -42,14 +41,22 @@ if TYPE_CHECKING:
     from .ops import linear_attention as linear_attention
     from .ops import linear_attention_step as linear_attention_step
     from .ops import load_states as load_states
+    from .ops import lsh_attention as lsh_attention
+    from .ops import lsh_attention_step as lsh_attention_step
     from .ops import read_header as read_header
     from .ops import save_states as save_states
+    from .ops import selective_scan as selective_scan
+    from .ops import selective_scan_step as selective_scan_step
     from .ops import short_conv as short_conv
     from .ops import short_conv_step as short_conv_step
     from .ops import sliding_window_attention as sliding_window_attention
     from .ops import sliding_window_attention_step as sliding_window_attention_step
     from .ops import softmax_attention as softmax_attention
     from .ops import softmax_attention_step as softmax_attention_step
+    from .ops import wkv as wkv
+    from .ops import wkv7 as wkv7
+    from .ops import wkv7_step as wkv7_step
+    from .ops import wkv_step as wkv_step
 
 __version__ = "0.1.0"
 
@@ -72,28 +79,35 @@ __all__ = [
     "explain_dispatch",
     "feature_maps",
     "generate",
-    "icl",
     "join_states",
     "layers",
     "linear_attention",
     "linear_attention_step",
     "load",
     "load_states",
+    "lsh_attention",
+    "lsh_attention_step",
     "models",
     "pretrained",
     "read_header",
+    "regress",
     "save_states",
+    "selective_scan",
+    "selective_scan_step",
     "short_conv",
     "short_conv_step",
     "sliding_window_attention",
     "sliding_window_attention_step",
     "softmax_attention",
     "softmax_attention_step",
-    "tasks",
     "train",
+    "wkv",
+    "wkv7",
+    "wkv7_step",
+    "wkv_step",
 ]
 
-_FOLDERS = ("data", "feature_maps", "generate", "icl", "layers", "models", "pretrained", "tasks", "train")
+_FOLDERS = ("data", "feature_maps", "generate", "layers", "models", "pretrained", "regress", "train")
 _HOMES = {"BackendError": ".errors", "StateError": ".errors", "attention_map": ".layers"}
 _HOMES |= {"LoadedModel": ".loading", "load": ".loading"} | dict.fromkeys(_FOLDERS, "")
 
@@ -103,7 +117,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES.get(name, ".ops")
     value = getattr(import_module(home, __name__), name) if home else import_module(f".{name}", __name__)
-    globals()[name] = value  # found directly from now on
+    globals()[name] = value  # later lookups skip this function
     return value
 
 

@@ -1,4 +1,4 @@
-"""`python -m linnet`: the command line, for launchers such as torchrun that start a module."""
+"""`python -m linnet`: the command line as a module, for launchers such as torchrun."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Files that are there whole or not at all: written under a temporary name beside, flushed to the disk, then renamed.
+"""Atomic file writes: write to a temporary file in the same folder, flush it to disk, then rename it.
 
 with atomic(path) as file: file.write(data)
-with replacing(path) as new: save_file(tensors, new)        for a library that opens its file itself
-remove_torn(folder)                                         what a killed process left half-written, and no others
-with Created(folder) as created: ...; created.keep()        until `keep`, a failure removes what was created meanwhile
+with replacing(path) as new: save_file(tensors, new)        for a library that opens the file itself
+remove_torn(folder)                                         removes temporary files that a killed process left behind
+with Created(folder) as created: ...; created.keep()        until `keep`, a failure removes the files created so far
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _watching: list[Created] = []
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name in the folder of `path`, for a file that is renamed to it at the end; removed on any failure."""
+    """Yield a temporary path next to `path`; rename it to `path` on success, remove it on any failure."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}; create it before writing {path.name}")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -36,32 +36,32 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         for watch in _watching if is_new else ():
             watch.note(path)
-    except BaseException as error:  # an interrupt as well: nothing half-written stays behind
+    except BaseException as error:  # interrupts included: no temporary file stays behind
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in FULL:
             reason = (error.strerror or "the disk is full").lower()
-            raise OSError(f"{path} cannot be written ({reason}); make room, or name another place") from error
+            raise OSError(f"{path} cannot be written ({reason}); free some space, or choose another path") from error
         raise
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, in place of `path` once it is complete."""
+    """Yield a file open for writing; it replaces `path` when the block ends without an error."""
     with replacing(path) as temporary, open(temporary, "xb") as file:
-        try_lock(file.fileno())  # it is being written: see `remove_torn`
+        try_lock(file.fileno())  # marks it as being written: see `remove_torn`
         yield file
 
 
 def remove_torn(folder: Path, names: str = ".*.tmp") -> None:
-    """Remove the files of `atomic` and `replacing` that were never renamed, but for those that are being written."""
+    """Remove temporary files that were never renamed, except those being written."""
     for path in folder.glob(names):
-        with suppress(OSError), open(path, "rb") as file:  # a folder is left alone; gone, or not ours: as well
+        with suppress(OSError), open(path, "rb") as file:  # skip folders, and files already removed or not ours
             if try_lock(file.fileno()):
                 path.unlink()
 
 
 class Created:
-    """The files that this process creates in a folder; leaving with an error removes them, and no others."""
+    """Track the files this process creates in a folder and remove them, and no others, when the block fails."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.files = folder.resolve(), list[Path]()
@@ -77,11 +77,11 @@ class Created:
             path.unlink(missing_ok=True)
 
     def note(self, path: Path) -> None:
-        """This process has just created the file; `atomic` and `replacing` say so themselves."""
+        """Record a file that this process has just created; `atomic` and `replacing` call this themselves."""
         if path.resolve().is_relative_to(self.folder):
             self.files.append(path)
 
     def keep(self) -> None:
-        """From now on everything stays."""
+        """Keep the files and stop tracking."""
         self.files = []
         _watching.remove(self)

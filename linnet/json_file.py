@@ -1,10 +1,10 @@
-"""JSON from files that may be damaged or hostile: the one reader of the package, with limits (`limits.py`).
+"""Read JSON from files that may be damaged or hostile, within the limits of `limits.py`.
 
-    found = read_json(path, "copy it again")                                    any JSON value
-    for line in read_lines(path): line.number, line.value, line.problem         one damaged line costs that line only
+    value = read_json(path, "copy it again")                                    any JSON value
+    for line in read_lines(path): line.number, line.value, line.problem         a damaged line affects only itself
 
-Whatever is wrong (too large, too deep, not UTF-8, a name twice, NaN, a number beyond 64 bits) is one ValueError, or the
-subclass given: the file, what is wrong, the way out. `schema.py` says what the values may be.
+Every failure (too large, too deep, not UTF-8, a duplicate name, NaN, a number beyond 64 bits) raises one ValueError, or
+the subclass given, with the file, the problem and the way out. `schema.py` describes which values are accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Line(NamedTuple):
-    """One line of JSON lines: its value, or the problem with it."""
+    """A line of a JSON Lines file: its value, or the problem with it."""
 
     number: int  # from 1
     value: Any
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 def read_json(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError, nan: bool = False) -> Any:
-    """The value in a file; `way_out` ends the sentence of every refusal."""
+    """Return the JSON value in a file; `way_out` ends every error message."""
     try:
         size = os.stat(path).st_size
         data = Path(path).read_bytes() if size <= LIMITS.JSON_BYTES else b""
@@ -48,23 +48,23 @@ def read_json(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueE
 def parse_json(
     text: str | bytes, where: object, way_out: str, *, refuse: type[ValueError] = ValueError, nan: bool = False
 ) -> Any:
-    """The value of a JSON text that stands in `where`; nan: whether NaN and infinity are values."""
+    """Parse JSON text; `where` names its source in errors, `nan` accepts NaN and infinity."""
     try:
-        return _parsed(text, nan)
+        return _parse(text, nan)
     except (ValueError, RecursionError) as error:
         raise refuse(f"{where} is not JSON that can be read ({_reason(error)}); {way_out}") from None
 
 
 def read_object(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError) -> dict[str, Any]:
-    """The JSON object in a file."""
-    found = read_json(path, way_out, refuse=refuse)
-    if not isinstance(found, dict):
-        raise refuse(f"{path} holds a JSON {kind_of(found)}; accepted: an object; {way_out}")
-    return found
+    """Return the JSON object in a file."""
+    value = read_json(path, way_out, refuse=refuse)
+    if not isinstance(value, dict):
+        raise refuse(f"{path} holds a JSON {kind_of(value)}; accepted: an object; {way_out}")
+    return value
 
 
 def read_lines(path: PathLike, *, nan: bool = False) -> Iterator[Line]:
-    """Every line of a file that ends in a newline, the good ones and the damaged ones; a torn last line is not one."""
+    """Yield every line that ends in a newline, valid or damaged; skip a last line without one."""
     with open(path, "rb") as file:
         number = 0
         while line := file.readline(LIMITS.LINE_BYTES):
@@ -78,19 +78,28 @@ def read_lines(path: PathLike, *, nan: bool = False) -> Iterator[Line]:
 
 
 def as_json(value: Any) -> Any:
-    """The value as it comes back from JSON: tuples are lists, keys are strings."""
+    """Return the value after a round trip through JSON: tuples become lists, keys become strings."""
     return json.loads(json.dumps(value))
 
 
+def finite_or_none(value: Any) -> Any:
+    """Return the value with None for every NaN and infinity inside it, since JSON has neither."""
+    if isinstance(value, Mapping):
+        return {name: finite_or_none(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_none(inner) for inner in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
 def kind_of(value: object) -> str:
-    """What JSON calls a value."""
+    """Return the JSON name of a value's type."""
     names = {dict: "object", list: "array", str: "string", int: "number", float: "number", bool: "boolean"}
     return names.get(type(value), "null")
 
 
 def _line(number: int, line: bytes, nan: bool) -> Line:
     try:
-        return Line(number, _parsed(line, nan), None)
+        return Line(number, _parse(line, nan), None)
     except (ValueError, RecursionError) as error:
         return Line(number, None, _reason(error))
 
@@ -103,21 +112,21 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _parsed(text: str | bytes, nan: bool) -> Any:
+def _parse(text: str | bytes, nan: bool) -> Any:
     if len(text) > LIMITS.JSON_BYTES:
-        raise ValueError(f"it has {len(text):,} bytes where {LIMITS.JSON_BYTES:,} are accepted")
+        raise ValueError(f"it has {len(text):,} bytes, and at most {LIMITS.JSON_BYTES:,} are accepted")
     text = text.decode("utf-8") if isinstance(text, bytes) else text
-    items = 1 + sum(map(text.count, ",[{"))  # at most: letters of strings count as well
+    items = 1 + sum(map(text.count, ",[{"))  # an upper bound: characters inside strings count too
     if items > LIMITS.JSON_ITEMS:
-        raise ValueError(f"it has {items:,} values where {LIMITS.JSON_ITEMS:,} are accepted")
+        raise ValueError(f"it has {items:,} values, and at most {LIMITS.JSON_ITEMS:,} are accepted")
     number = float if nan else _finite
-    value = json.loads(text, parse_constant=number, parse_float=number, parse_int=_whole, object_pairs_hook=_object)
+    value = json.loads(text, parse_constant=number, parse_float=number, parse_int=_integer, object_pairs_hook=_object)
     _check_depth(value)
-    if SURROGATE.search(text):  # an escape of half a character is a string that no file name or text can hold
+    if SURROGATE.search(text):  # a lone surrogate is valid JSON but cannot be encoded as UTF-8
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise ValueError("a string in it has half a surrogate pair") from None
+            raise ValueError("one of its strings has a lone surrogate") from None
     return value
 
 
@@ -135,16 +144,16 @@ def _values(outer: Any) -> Iterable[Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"it has the name {brief(twice)} twice")
-    return found
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        duplicate = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"it has the name {brief(duplicate)} twice")
+    return value
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if len(text) > LIMITS.JSON_DIGITS + 1 or not -(2**63) <= (value := int(text)) < 2**63:
-        raise ValueError(f"the number {text[:24]}... is beyond 64 bits")
+        raise ValueError(f"the number {text[:24]}... does not fit in 64 bits")
     return value
 
 

@@ -1,11 +1,11 @@
 """One writer per folder: a lock that ends with the process that holds it.
 
-    with exclusive(folder):                    # StateError if another process, or another thread, has it
+    with exclusive(folder):                    # StateError if another process or thread holds it
         ...                                    # write in folder
 
-The lock is an flock of FOLDER/.lock, so `kill -9` releases it, and a .lock file that was left behind locks nothing. The
-folder is created if it is missing. On release the .lock file goes, and so do the folders created for it that are still
-empty: a command that is refused leaves nothing behind. Without flock (Windows, some network drives) nothing is locked.
+The lock is an flock on FOLDER/.lock, so `kill -9` releases it and a stale .lock file locks nothing. A missing folder is
+created. On release the .lock file is removed together with any folders created for it that are still empty: a command
+that is refused leaves nothing behind. Without flock (Windows, some network drives) nothing is locked.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
-LONGEST = 120  # letters of a command in a message
-ATTEMPTS = 100  # a lock file that is removed by its last holder while it is being opened is opened again
+LONGEST = 120  # characters of a command that an error message shows
+ATTEMPTS = 100  # retries when the last holder removes the lock file while it is being opened
 
 
 class _Held(NamedTuple):
@@ -42,13 +42,13 @@ _held: dict[str, _Held] = {}  # by real path
 
 @contextmanager
 def exclusive(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the folder for this thread; inside itself, in the same thread, it does nothing."""
+    """Hold the folder for this thread; nested use in the same thread does nothing."""
     folder, key = Path(folder), os.path.realpath(folder)
-    there = _held.get(key)
-    if there is not None and there.thread == threading.get_ident():
+    holder = _held.get(key)
+    if holder is not None and holder.thread == threading.get_ident():
         yield
         return
-    if there is not None:
+    if holder is not None:
         raise StateError(f"another thread of this process is writing {folder}; name another folder")
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -61,26 +61,26 @@ def exclusive(folder: str | os.PathLike[str]) -> Iterator[None]:
             _release(folder / NAME, file)
     finally:
         for path in missing:  # innermost first
-            with suppress(OSError):  # not empty: there is something to keep
+            with suppress(OSError):  # not empty
                 path.rmdir()
 
 
 def _acquire(folder: Path) -> int:
-    """The open lock file; after the lock is taken, the file must still be the one in the folder."""
+    """Return the locked file, having checked that it is still the one in the folder."""
     for _ in range(ATTEMPTS):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # the last holder has just removed the folder that it had created
+        except FileNotFoundError:  # the last holder has just removed the folder it created
             continue
         except (FileExistsError, NotADirectoryError):
-            there = next(path for path in (folder, *folder.parents) if path.exists())
-            raise ValueError(f"{there} is a file; accepted: a folder, so name another one") from None
+            blocking = next(path for path in (folder, *folder.parents) if path.exists())
+            raise ValueError(f"{blocking} is a file; accepted: a folder; choose another path") from None
         except OSError as error:
             raise ValueError(f"{folder} cannot be written ({error.strerror}); name another folder") from None
         try:
             if not try_lock(file):
-                raise StateError(f"{folder} is in use by {_owner(file)}; wait until it ends, or name another folder")
+                raise StateError(f"{folder} is in use by {_holder(file)}; wait until it ends, or name another folder")
             if _same(folder / NAME, file):
                 _sign(file)
                 return file
@@ -88,11 +88,11 @@ def _acquire(folder: Path) -> int:
             os.close(file)
             raise
         os.close(file)
-    raise StateError(f"{folder} is created and removed by other processes all the time; name another folder")
+    raise StateError(f"{folder} is repeatedly created and removed by other processes; name another folder")
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file until it is closed; False when somebody else has it."""
+    """Lock an open file until it is closed; return False if it is locked elsewhere."""
     if fcntl is None:
         return True
     try:
@@ -100,13 +100,13 @@ def try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in (ENOLCK, ENOSYS, EOPNOTSUPP):  # else a file system that has no locks
+        if error.errno not in (ENOLCK, ENOSYS, EOPNOTSUPP):  # a file system without locks
             raise
     return True
 
 
 def _release(path: Path, file: int) -> None:
-    if _same(path, file):  # removed while it is locked: whoever has opened it meanwhile sees that it is gone
+    if _same(path, file):  # removed while locked, so that a process that has just opened it sees that it is gone
         with suppress(OSError):
             path.unlink()
     os.close(file)
@@ -120,14 +120,14 @@ def _same(path: Path, file: int) -> bool:
 
 
 def _sign(file: int) -> None:
-    """Who holds it, for the message of whoever comes next; a full disk does not matter."""
+    """Write the holder into the file for other processes' error messages; a full disk does not matter."""
     command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]]).replace("__main__.py", "linnet")
     with suppress(OSError):
         os.ftruncate(file, 0)
         os.write(file, f"{os.getpid()}\n{gethostname()}\n{command}\n".encode(errors="replace"))
 
 
-def _owner(file: int) -> str:
+def _holder(file: int) -> str:
     text = os.read(file, 4096).decode(errors="replace").splitlines()
     if len(text) != 3 or not text[0].isdigit():
         return "another process"
@@ -137,7 +137,7 @@ def _owner(file: int) -> str:
 
 
 def _forget() -> None:
-    """In a forked child, which holds nothing: its copy of the lock would outlive the parent."""
+    """Drop all locks in a forked child, whose copies would outlive the parent."""
     for held in _held.values():
         os.close(held.file)
     _held.clear()

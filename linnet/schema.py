@@ -1,6 +1,6 @@
-"""What the values of a JSON file may be, in a few words each; the first that does not fit is named.
+"""Validate the values of a JSON file against a schema; the error names the first field that does not match.
 
-check(found, Record({"step": Whole(0), "loss": Maybe(Number())}), path, "copy it again")
+check(value, Record({"step": Whole(0), "loss": Maybe(Number())}), path, "copy it again")
 ValueError: runs/a/trainer.json: step is -1; accepted: a whole number from 0; copy it again
 """
 
@@ -14,19 +14,19 @@ from .errors import brief
 
 
 class Accepts:
-    """What a value may be. `misfit`: the place inside it, the value there, what is accepted; None if it fits."""
+    """Base class: accepts any value. `misfit` returns (path inside the value, value there, accepted), or None."""
 
     words = "anything"
 
     def misfit(self, value: Any) -> tuple[str, Any, str] | None:
-        return None if self.fits(value) else ("", value, self.words)
+        return None if self.matches(value) else ("", value, self.words)
 
-    def fits(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         return True
 
 
 class Whole(Accepts):
-    """A whole number from `least` to `most`."""
+    """An integer from `least` to `most`."""
 
     def __init__(self, least: int = 0, most: int = 2**62) -> None:
         self.least, self.most = least, most
@@ -34,57 +34,57 @@ class Whole(Accepts):
         if least == most:
             self.words = str(least)
 
-    def fits(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         return type(value) is int and self.least <= value <= self.most
 
 
 class Number(Accepts):
-    """A number, finite unless `nan`, of `least` or more."""
+    """A number of `least` or more, finite unless `nan`."""
 
     def __init__(self, least: float | None = None, *, nan: bool = False) -> None:
         self.least, self.nan = least, nan
         self.words = "a number" + ("" if least is None else f" of {least:g} or more")
 
-    def fits(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         if type(value) not in (int, float) or not (self.nan or isfinite(value)):
             return False
         return self.least is None or value >= self.least
 
 
 class Text(Accepts):
-    """A string, one of `names` if there are any."""
+    """A string; one of `names` if any are given."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self.words = " or ".join(map(repr, names)) or "a text"
+        self.words = " or ".join(map(repr, names)) or "a string"
 
-    def fits(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         return isinstance(value, str) and (not self.names or value in self.names)
 
 
 class Flag(Accepts):
     words = "true or false"
 
-    def fits(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         return isinstance(value, bool)
 
 
 class Maybe(Accepts):
-    """The same, or null."""
+    """Whatever `inner` accepts, or null."""
 
     def __init__(self, inner: Accepts) -> None:
         self.inner, self.words = inner, f"{inner.words}, or null"
 
     def misfit(self, value: Any) -> tuple[str, Any, str] | None:
-        found = None if value is None else self.inner.misfit(value)
-        return None if found is None else (found[0], found[1], self.words if not found[0] else found[2])
+        misfit = None if value is None else self.inner.misfit(value)
+        return None if misfit is None else (misfit[0], misfit[1], self.words if not misfit[0] else misfit[2])
 
 
 class Each(Accepts):
-    """An array of these."""
+    """An array whose items `inner` accepts."""
 
     def __init__(self, inner: Accepts) -> None:
-        self.inner, self.words = inner, f"an array, each of it {inner.words}"
+        self.inner, self.words = inner, f"an array, each item {inner.words}"
 
     def misfit(self, value: Any) -> tuple[str, Any, str] | None:
         if not isinstance(value, list):
@@ -93,7 +93,7 @@ class Each(Accepts):
 
 
 class Table(Accepts):
-    """An object with any names, the values as given."""
+    """An object with any names whose values `inner` accepts."""
 
     def __init__(self, inner: Accepts) -> None:
         self.inner, self.words = inner, "an object"
@@ -105,7 +105,7 @@ class Table(Accepts):
 
 
 class Record(Accepts):
-    """An object with these fields; `more`: fields that may be missing; any others only where `open`."""
+    """An object with `fields`, optional fields `more`, and any others only if `open`."""
 
     words = "an object"
 
@@ -123,10 +123,10 @@ class Record(Accepts):
                 if name in self.fields:
                     return f".{name}", _MISSING, accepts.words
                 continue
-            if (found := _inside(f".{name}", accepts, value[name])) is not None:
-                return found
-        strange = next((name for name in value if name not in known), None)
-        return None if self.open or strange is None else (f".{strange}", value[strange], f"only {', '.join(known)}")
+            if (misfit := _inside(f".{name}", accepts, value[name])) is not None:
+                return misfit
+        extra = next((name for name in value if name not in known), None)
+        return None if self.open or extra is None else (f".{extra}", value[extra], f"only {', '.join(known)}")
 
 
 class _Missing:
@@ -138,15 +138,15 @@ _MISSING = _Missing()
 
 
 def check(value: Any, accepts: Accepts, where: object, way_out: str, *, refuse: type[ValueError] = ValueError) -> Any:
-    """The value, if it is accepted; else one sentence with the field that is not."""
-    found = accepts.misfit(value)
-    if found is None:
+    """Return `value` if it is accepted; otherwise raise `refuse`, naming the first field that is not."""
+    misfit = accepts.misfit(value)
+    if misfit is None:
         return value
-    place, got, words = found
+    place, got, words = misfit
     name = place.removeprefix(".") or "its content"
     raise refuse(f"{where}: {name} is {brief(got)}; accepted: {words}; {way_out}")
 
 
 def _inside(place: str, accepts: Accepts, value: Any) -> tuple[str, Any, str] | None:
-    found = accepts.misfit(value)
-    return None if found is None else (place + found[0], *found[1:])
+    misfit = accepts.misfit(value)
+    return None if misfit is None else (place + misfit[0], *misfit[1:])

@@ -1,13 +1,12 @@
 """The documentation runs: each ```python block, each ```sh block of linnet commands, and each link between files.
 
-The python blocks of one file run in order in one namespace, in a Python of their own, with the network closed; its
+The python blocks of one file run in order in one namespace, in a separate process without a network; its
 commands run in order in one folder, which holds small stand-ins for the reader's own files. Training commands are cut
 to two steps. A block that cannot run here is preceded by `<!-- not run: reason -->`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -23,16 +22,19 @@ from PIL import Image
 from linnet.data import data_folder
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = [ROOT / "docs" / "guide", ROOT / "docs" / "science"]
+FOLDERS = [ROOT / "docs" / name for name in ("guide", "science", "reference")]
 RUN = [
     ROOT / "README.md",
     ROOT / "docs" / "index.md",
-    *sorted(page for folder in FOLDERS for page in folder.glob("*.md")),
+    *sorted(page for folder in FOLDERS for page in folder.glob("*.md") if "\n```" in page.read_text(encoding="utf-8")),
 ]
 ALL = sorted({*RUN, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
 
 BLOCK = re.compile(r"(?P<skip><!-- not run: .+? -->\s*\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+ANCHOR = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)#([^)\s]+)\)")
+NAMED = re.compile(r"`((?:linnet|tests|docs)/[\w./-]+)`")
+LEAST_NAMED = {"CONTRIBUTING.md": 4, "docs/guide/architecture.md": 50, "docs/guide/model-in-one-page.md": 9}
 OFFLINE = """
 import socket
 def closed(*args, **kwargs):
@@ -50,9 +52,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of each sh block whose first line is a linnet command."""
-    found = [block.splitlines() for block in blocks(text, "sh") if block.startswith("linnet ")]
-    return [line for lines in found for line in lines if line.strip()]
+    """Return the lines of each sh block whose first line is a linnet command."""
+    chosen = [block for block in blocks(text, "sh") if block.startswith("linnet ")]
+    return [line for block in chosen for line in block.splitlines() if line.strip()]
 
 
 def run(command: list[str], cwd: Path) -> None:
@@ -64,7 +66,7 @@ def run(command: list[str], cwd: Path) -> None:
 
 
 def script(path: Path) -> str:
-    """The python blocks of a file, each compiled under its own line numbers so that a traceback points into it."""
+    """Return the python blocks of a file as a script whose tracebacks have the line numbers of the file."""
     text = path.read_text(encoding="utf-8")
     lines = [OFFLINE, "space = {'__name__': '__main__'}"]
     for match in BLOCK.finditer(text):
@@ -82,13 +84,33 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
     run([sys.executable, "-W", "error::DeprecationWarning:__main__", str(file)], tmp_path)
 
 
+def test_the_model_in_one_page_gives_the_logits_of_linnet() -> None:
+    """The page's own assertions compare with linnet; the model is under 200 lines and imports torch only."""
+    path = ROOT / "docs" / "guide" / "model-in-one-page.md"
+    code = blocks(path.read_text(encoding="utf-8"), "python")
+    assert sum(block.count("\n") for block in code) < 200
+    complete = next(i for i, block in enumerate(code) if "class LanguageModel" in block)
+    assert not any("linnet" in block for block in code[: complete + 1])
+    exec(script(path).removeprefix(OFFLINE), {})  # in this process: it takes a second, a new Python several
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("10_000.0", "10_001.0"), ("+ self.eps", ""), ("z = state[1] + k", "z = k"), (".tril()", "")]
+)
+def test_the_model_in_one_page_notices_a_mistake(right: str, wrong: str) -> None:
+    page = script(ROOT / "docs" / "guide" / "model-in-one-page.md").removeprefix(OFFLINE)
+    assert right in page
+    with pytest.raises(AssertionError):
+        exec(page.replace(right, wrong), {})
+
+
 NOT_SHIPPED = {"mnist": "mnist", "cifar10": "cifar10", "an4": "an4", "fsdd": "fsdd", "etth1": "timeseries"}
 NOT_SHIPPED |= {"piqa": "fewshot", "copa": "fewshot"}
 SHORT = {"--steps": "2", "--warmup": "0", "--eval-rows": "4", "--batch-size": "4", "--eval-every": "2"}
 
 
 def shortened(words: list[str]) -> list[str]:
-    """The same command for two steps: `--steps 3000` becomes `--steps 2`."""
+    """Return the same command for two steps: `--steps 3000` becomes `--steps 2`."""
     if "--fewshot" in words:
         return [*words[: words.index("--limit")], "--limit", "4"] if "--limit" in words else [*words, "--limit", "4"]
     if words[1] == "eval":
@@ -102,7 +124,7 @@ def shortened(words: list[str]) -> list[str]:
 
 
 def own_files(folder: Path) -> None:
-    """Stand-ins for what the guide calls your own: a book, a sensor, recordings, pictures."""
+    """Write stand-ins for the reader's own files: a book, a sensor, recordings, pictures."""
     (folder / "book.txt").write_text("It was a dark and stormy night; the rain fell in torrents.\n" * 200)
     t = np.arange(4000)
     rows = (f"{i},{np.sin(i / 9):.4f},{np.cos(i / 70):.4f}" for i in t)
@@ -129,9 +151,9 @@ def test_commands_run(path: Path, tmp_path: Path) -> None:
     for command in commands(path.read_text(encoding="utf-8")):
         words = shlex.split(command, comments=True)
         if any(w in NOT_SHIPPED and data_folder(NOT_SHIPPED[w]) is None for w in words):
-            continue  # the guide says beside it that the data are not shipped
+            continue  # the guide says that these data are not included
         if words[1] == "eval" and not (tmp_path / words[2]).exists():
-            continue  # of such a run
+            continue  # the run of a command that was skipped
         run([sys.executable, "-m", "linnet", *shortened(words)[1:]], tmp_path)
 
 
@@ -139,6 +161,26 @@ def test_commands_run(path: Path, tmp_path: Path) -> None:
 def test_links_between_files_lead_somewhere(path: Path) -> None:
     for target in LINK.findall(path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{name(path)} links to {target}"
+
+
+@pytest.mark.parametrize("path", ALL, ids=name)
+def test_anchors_are_headings_of_the_page_they_are_on(path: Path) -> None:
+    for target, anchor in ANCHOR.findall(path.read_text(encoding="utf-8")):
+        page = path.parent / target if target else path
+        assert anchor in anchors(page.read_text(encoding="utf-8")), f"{name(path)} links to {target}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as the site and GitHub both make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path.name != "CHANGELOG.md"], ids=name)
+def test_files_named_on_a_page_exist(path: Path) -> None:
+    named = NAMED.findall(path.read_text(encoding="utf-8"))
+    assert len(named) >= LEAST_NAMED.get(name(path), 0)
+    assert [file for file in named if not (ROOT / file).exists()] == []
 
 
 def test_readme_has_blocks_that_run() -> None:
@@ -160,38 +202,3 @@ def test_blocks_are_found_and_skipped() -> None:
     )
     assert blocks(text, "python") == ["a = 1\n"]
     assert commands(text) == ["linnet doctor"]
-
-
-def test_the_science_page_shows_the_committed_table() -> None:
-    """Between its markers stands what `linnet icl table --markdown` makes of docs/science/icl-table.json."""
-    from linnet.cli.icl_table_show import markdown
-
-    folder = ROOT / "docs" / "science"
-    document = json.loads((folder / "icl-table.json").read_text(encoding="utf-8"))
-    page = (folder / "in-context-learning.md").read_text(encoding="utf-8")
-    shown = page.split("<!-- table -->\n")[1].split("<!-- end of table -->")[0]
-    assert shown.strip() == markdown(document).strip()
-    assert len(document["cells"]) == 210
-    assert document["minutes"] > 0
-
-
-def test_the_recall_page_shows_the_committed_rows() -> None:
-    """Between its markers stand the tables of docs/science/recall.json, and those of the sweep follow from its rows."""
-    from linnet.cli.recall_show import markdown, study_markdown
-    from linnet.experiments.recall.sweep import summarise
-
-    folder = ROOT / "docs" / "science"
-    committed = json.loads((folder / "recall.json").read_text(encoding="utf-8"))
-    page = (folder / "recall.md").read_text(encoding="utf-8")
-
-    def shown(name: str) -> str:
-        return page.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].strip()
-
-    sweep = committed["sweep"]
-    assert shown("sweep") == markdown(sweep).strip()
-    again = [summary.to_dict() | {"curve": None} for summary in summarise(sweep["rows"])]
-    assert json.loads(json.dumps(again)) == [cell | {"curve": None} for cell in sweep["cells"]]
-    assert sweep["minutes"] < 15
-    for name, document in committed["studies"].items():
-        assert shown(name) == study_markdown(document).strip()
-    assert shown("text") == study_markdown(committed["text"]).strip()

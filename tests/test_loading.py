@@ -53,13 +53,13 @@ def with_best(trained: Path, out: Path, step: int) -> Path:
 
 
 def test_a_folder_of_save_pretrained(folder: Path) -> None:
-    found = linnet.load(folder)
-    assert isinstance(found, linnet.LoadedModel)
-    assert (found.tokenizer, found.notes, found.folder, found.model.training) == (None, (), folder, False)
-    assert found.config == found.model.config == small_model().config
-    assert found.model.fingerprint() == small_model().fingerprint()
-    with pytest.raises(ValueError, match=rf"has no tokenizer.json, and the model has {VOCAB} tokens; put the"):
-        found.language()
+    loaded = linnet.load(folder)
+    assert isinstance(loaded, linnet.LoadedModel)
+    assert (loaded.tokenizer, loaded.notes, loaded.folder, loaded.model.training) == (None, (), folder, False)
+    assert loaded.config == loaded.model.config == small_model().config
+    assert loaded.model.fingerprint() == small_model().fingerprint()
+    with pytest.raises(ValueError, match=rf"has no tokenizer.json, and the model has {VOCAB} tokens; save the"):
+        loaded.language()
     ByteTokenizer().save(folder)
     assert linnet.load(folder).tokenizer is not None
 
@@ -80,16 +80,16 @@ def test_a_changed_configuration_is_refused(folder: Path) -> None:
     """The shapes stay the same, so nothing else would tell."""
     values = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps(values | {"n_heads": 4}))
-    with pytest.raises(ValueError, match=r"config.json beside it is damaged"):
+    with pytest.raises(ValueError, match=r"config.json next to it is damaged"):
         linnet.load(folder)
 
 
 def test_an_old_folder_loads_with_a_note(folder: Path) -> None:
     save_file(load_file(folder / WEIGHTS), folder / WEIGHTS)
-    found = linnet.load(folder)
-    assert found.model.fingerprint() == small_model().fingerprint()
-    assert len(found.notes) == 1
-    assert "has no checksum" in found.notes[0]
+    loaded = linnet.load(folder)
+    assert loaded.model.fingerprint() == small_model().fingerprint()
+    assert len(loaded.notes) == 1
+    assert "without a checksum" in loaded.notes[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool, torch.float8_e4m3fn])
@@ -103,22 +103,20 @@ def test_weights_of_another_kind_are_refused(folder: Path, dtype: torch.dtype) -
 
 def test_half_precision_is_widened(folder: Path) -> None:
     small_model().bfloat16().save_pretrained(folder)
-    found = linnet.load(folder)
-    assert {x.dtype for x in found.model.parameters()} == {torch.float32}
-    assert found.notes == ()
+    loaded = linnet.load(folder)
+    assert {x.dtype for x in loaded.model.parameters()} == {torch.float32}
+    assert loaded.notes == ()
 
 
 def test_which_checkpoint(trained: Path, tmp_path: Path) -> None:
     run = with_best(trained, tmp_path / "run", 4)
-    found = linnet.load(run)
-    assert found.folder.name == "step-00000004"
-    assert found.notes == (
-        "step-00000004 is used, the best by held-out loss; the newest, step-00000006, is --checkpoint newest",
-    )
+    loaded = linnet.load(run)
+    assert loaded.folder.name == "step-00000004"
+    assert loaded.notes == ("using step-00000004, the best by held-out loss; --checkpoint newest takes step-00000006",)
     for checkpoint, step in (("best", 4), ("newest", 6), ("2", 2), ("step-00000002", 2)):
-        found = linnet.load(run, checkpoint=checkpoint)
-        assert found.trainer is not None
-        assert found.trainer["step"] == step
+        loaded = linnet.load(run, checkpoint=checkpoint)
+        assert loaded.trainer is not None
+        assert loaded.trainer["step"] == step
     for checkpoint in ("3", "nwest", "../x"):
         with pytest.raises(CheckpointError, match=r"is not in .*checkpoints; accepted: best, newest, step-00000002"):
             linnet.load(run, checkpoint=checkpoint)
@@ -138,7 +136,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_way_out(trained: Path, tmp_path:
     with pytest.raises(CheckpointError, match=name) as error:
         linnet.load(run / "checkpoints/step-00000004" if inside else run)
     if not inside:
-        assert str(error.value).endswith("use another one with --checkpoint step-00000006")
+        assert str(error.value).endswith("use another with --checkpoint step-00000006")
         assert linnet.load(run, checkpoint="step-00000006").trainer is not None
 
 
@@ -148,7 +146,7 @@ def test_latest_names_a_checkpoint_and_nothing_else(folder: Path, tmp_path: Path
     run.mkdir()
     (run / "latest").write_text(text, encoding="latin-1")
     for load in (linnet.load, Model.from_pretrained):
-        with pytest.raises(ValueError, match=r"latest says .*; accepted: checkpoints/step-00001000 or the like"):
+        with pytest.raises(ValueError, match=r"latest says .*; accepted: a name such as checkpoints/step-00001000"):
             load(run)
 
 
@@ -157,5 +155,5 @@ def test_a_checkpoint_is_no_link(trained: Path, tmp_path: Path) -> None:
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/step-00000006").symlink_to(trained / "checkpoints/step-00000006")
     (run / "latest").write_text("checkpoints/step-00000006\n")
-    with pytest.raises(CheckpointError, match="is a link; accepted: a folder of its own"):
+    with pytest.raises(CheckpointError, match="is a link; accepted: a folder directly inside"):
         linnet.load(run)

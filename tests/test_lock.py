@@ -1,4 +1,4 @@
-"""One writer per folder: refused by name while it is held, free after an end of any kind, and nothing left behind."""
+"""One writer per folder: others are refused while it is held, any exit releases it, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def test_a_kill_releases_it(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-def test_inside_itself_and_from_another_thread(tmp_path: Path) -> None:
-    found: list[BaseException] = []
+def test_nested_and_from_another_thread(tmp_path: Path) -> None:
+    caught: list[BaseException] = []
 
     def other() -> None:
         try:
             with exclusive(tmp_path):
                 pass
         except StateError as error:
-            found.append(error)
+            caught.append(error)
 
     with exclusive(tmp_path), exclusive(tmp_path):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(30)
-    assert "another thread of this process is writing" in str(found[0])
+    assert "another thread of this process is writing" in str(caught[0])
     with exclusive(tmp_path):
         pass
 
@@ -68,12 +68,12 @@ with exclusive({str(tmp_path)!r}):
     with subprocess.Popen([sys.executable, "-W", "ignore", "-c", code], **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"child\n"
-        assert process.wait(30) == 0  # and the child lives on
+        assert process.wait(30) == 0  # while the child still runs
         with exclusive(tmp_path):
             pass
 
 
-def test_folders_made_for_it_go_unless_something_is_in_them(tmp_path: Path) -> None:
+def test_folders_created_for_the_lock_are_removed_when_empty(tmp_path: Path) -> None:
     with exclusive(tmp_path / "a/b"):
         assert (tmp_path / "a/b" / NAME).is_file()
     assert files(tmp_path) == {}
@@ -113,7 +113,7 @@ def test_only_what_this_process_created_is_removed(tmp_path: Path) -> None:
     assert (tmp_path / "new").is_file()
 
 
-def test_a_torn_file_is_removed_and_one_that_is_being_written_is_not(tmp_path: Path) -> None:
+def test_a_torn_file_is_removed_and_one_being_written_is_not(tmp_path: Path) -> None:
     (tmp_path / ".note.0123.tmp").write_bytes(b"half")
     with atomic(tmp_path / "page") as file:
         file.write(b"whole")

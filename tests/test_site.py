@@ -1,4 +1,4 @@
-"""The documentation site: every page is in its menu, every command is on its list, and it builds without a warning."""
+"""The documentation site: every page is in the menu, every name and command exists, and it builds without a warning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,21 @@ from linnet.cli.main import app
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 PAGES = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
-BY_FOLDER = ("decisions", "results")  # reached from a page of their own
+BY_FOLDER = ("decisions", "results")  # reached from a page, not from the menu
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+
+
+def documented(page: Path) -> list[tuple[str, str]]:
+    """Return (module, name) of each `::: module.name` of a page; `module` is the heading above it."""
+    module, names = "", []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## linnet"):
+            module = line.removeprefix("## ")
+        elif line.startswith(":::"):
+            parent, _, name = line.removeprefix("::: ").rpartition(".")
+            assert parent == module, f"{page.name}: {line} stands under the heading {module}"
+            names.append((module, name))
+    return names
 
 
 def test_every_page_is_in_the_menu_once() -> None:
@@ -31,6 +46,18 @@ def test_every_command_is_on_the_list() -> None:
     assert all(f"`linnet {name}`" in page for name in commands)
 
 
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
+def test_every_name_of_the_reference_is_defined_where_it_says(page: Path) -> None:
+    for module, name in documented(page):
+        documented_object = getattr(import_module(module), name)  # without a default: a missing name is an error
+        assert documented_object.__module__ == module, f"{name} is defined in {documented_object.__module__}"
+        assert documented_object.__doc__, f"{module}.{name} has no docstring"
+
+
+def test_the_reference_names_most_of_the_package() -> None:
+    assert sum(len(documented(page)) for page in REFERENCE) > 100
+
+
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_documents_the_op(tmp_path: Path) -> None:
     pytest.importorskip("zensical", reason="the extra docs is not installed")
@@ -44,10 +71,10 @@ def test_the_site_builds_strictly_and_documents_the_op(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    made = (tmp_path / "build" / "site" / "reference" / "ops.html").read_text(encoding="utf-8")
-    assert "output_final_state" in made
-    assert "padding" in made.lower()
+    page = (tmp_path / "build" / "site" / "reference" / "ops.html").read_text(encoding="utf-8")
+    assert "output_final_state" in page
+    assert "padding" in page.lower()
     assert all(
-        (tmp_path / "build" / "site" / page.replace("README.md", "index.md")).with_suffix(".html").exists()
-        for page in PAGES
+        (tmp_path / "build" / "site" / name.replace("README.md", "index.md")).with_suffix(".html").exists()
+        for name in PAGES
     )

@@ -1,1 +1,1 @@
-"""The command line: one file per sub-command, loaded only when it is the one asked for. Nothing imports this."""
+"""The command line: one file per sub-command, imported only on request. No other folder imports this one."""

@@ -1,7 +1,7 @@
-"""`linnet doctor`: what is installed, what this processor offers, whether the native kernels run, and what is chosen.
+"""`linnet doctor`: show versions, the processor, the native kernels and the dispatch of typical shapes.
 
-Facts are gathered first, as plain values (`facts`), then printed: the table and `--json` say the same thing.
-torch is imported inside the functions, so that this file can be read for its help without it.
+The facts are collected first, as plain values (`facts`), then printed, so the table and `--json` have the same content.
+torch is imported inside the functions: the help of this command does not need it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..processor import CPUINFO, cpu_flags, processor_name
+
 REQUIRED = ("torch", "numpy", "safetensors", "cyclopts", "rich")
-OPTIONAL = {  # package -> the extra that brings it
+OPTIONAL = {  # package -> the extra that installs it
     "tokenizers": "train",
     "tensorboard": "train",
     "soundfile": "audio",
@@ -34,12 +36,12 @@ INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"
 ).split()
 CHECKED = "every extent is verified (LINNET_CHECK)"
-UNCHECKED = "extents are not verified; LINNET_CHECK=1 in the environment does so on every call, for debugging"
+UNCHECKED = "extents are not verified; for debugging, set LINNET_CHECK=1 to verify them on every call"
 WAY_OUT = (
     "To get them: install a C++ compiler (Debian, Ubuntu: apt-get install g++) and install linnet again;"
     " until then everything runs on plain torch."
 )
-# What the table of choices shows: name, q_shape [B,T,H,D], dtype, feature map, causal.
+# The rows of the dispatch table: name, q_shape [B,T,H,D], dtype, feature map, causal.
 TYPICAL = (
     ("one token", (1, 1, 8, 64), "float32", "elu", True),
     ("short prompt", (1, 128, 8, 64), "float32", "elu", True),
@@ -53,22 +55,22 @@ TYPICAL = (
 
 
 def doctor(*, json: bool = False) -> None:
-    """Show what is installed, which back end and form would run for typical shapes, and why.
+    """Show what is installed, which backend and form run for typical shapes, and why.
 
     Parameters
     ----------
     json
         Print one JSON object instead of the tables, for a program or a bug report.
     """
-    found = facts()
+    report = facts()
     if json:
-        print(as_json(found))
+        print(as_json(report))
     else:
-        show(found, Console())
+        show(report, Console())
 
 
 def facts() -> dict[str, Any]:
-    """Everything `doctor` knows, as values that JSON can hold."""
+    """Return the content of the report as JSON values."""
     import torch
 
     from ..native import gate, library
@@ -99,16 +101,11 @@ def installed(name: str) -> str | None:
         return None
 
 
-def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
-    """Name, number of logical cores and the instruction sets that matter here (Linux tells them; others do not)."""
-    fields: dict[str, str] = {}
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            fields.setdefault(key.strip(), value.strip())
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
+def cpu(cpuinfo: Path = CPUINFO) -> dict[str, Any]:
+    """Return the name, the number of logical cores and the relevant instruction sets (which only Linux lists)."""
+    flags = cpu_flags(cpuinfo)
     return {
-        "name": fields.get("model name") or platform.processor() or "unknown",
+        "name": processor_name(cpuinfo),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "instruction_sets": [name for name in INSTRUCTION_SETS if name in flags],
@@ -116,7 +113,7 @@ def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
 
 
 def dispatch() -> list[dict[str, Any]]:
-    """What `linnet.explain_dispatch` answers for each row of `TYPICAL`."""
+    """Return what `linnet.explain_dispatch` reports for each row of `TYPICAL`."""
     import torch
 
     from ..ops import explain_dispatch
@@ -124,20 +121,20 @@ def dispatch() -> list[dict[str, Any]]:
     rows = []
     for name, shape, dtype, feature_map, causal in TYPICAL:
         choice = explain_dispatch(q_shape=shape, dtype=getattr(torch, dtype), feature_map=feature_map, causal=causal)
-        asked = {"case": name, "q_shape": list(shape), "dtype": dtype, "feature_map": feature_map, "causal": causal}
-        rows.append({**asked, "form": choice.form, "backend": choice.backend, "reason": choice.reason})
+        case = {"case": name, "q_shape": list(shape), "dtype": dtype, "feature_map": feature_map, "causal": causal}
+        rows.append({**case, "form": choice.form, "backend": choice.backend, "reason": choice.reason})
     return rows
 
 
-def as_json(found: dict[str, Any]) -> str:
-    return json.dumps(found, indent=2)
+def as_json(report: dict[str, Any]) -> str:
+    return json.dumps(report, indent=2)
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    """Print `facts` for a reader."""
-    console.print(two_columns(lines(found)))
-    console.print(Text("\nWhat linear_attention would run, q [B,T,H,D]", style="bold"))
-    console.print(two_columns(choice_lines(found["dispatch"])))
+def show(report: dict[str, Any], console: Console) -> None:
+    """Print `facts` as tables."""
+    console.print(two_columns(lines(report)))
+    console.print(Text("\nDispatch of linear_attention by shape, q [B,T,H,D]", style="bold"))
+    console.print(two_columns(dispatch_lines(report["dispatch"])))
 
 
 def two_columns(rows: list[tuple[str, str]]) -> Table:
@@ -147,25 +144,25 @@ def two_columns(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def choice_lines(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def dispatch_lines(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     out = []
     for row in rows:
-        asked = f"{row['q_shape']} {row['dtype']} {row['feature_map']}" + ("" if row["causal"] else " bidirectional")
-        out.append((row["case"], f"{asked}: {row['form']} form, {row['backend']} back end\n{row['reason']}"))
+        case = f"{row['q_shape']} {row['dtype']} {row['feature_map']}" + ("" if row["causal"] else " bidirectional")
+        out.append((row["case"], f"{case}: {row['form']} form, {row['backend']} backend\n{row['reason']}"))
     return out
 
 
-def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(name, text) for everything but the table of choices."""
-    processor, threads = found["cpu"], found["threads"]
+def lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return (name, text) of everything except the dispatch table."""
+    processor, threads = report["cpu"], report["threads"]
     sets = (
         " ".join(processor["instruction_sets"])
         or f"not listed by this system; torch uses {processor['torch_capability']}"
     )
-    out = [(name, value or "missing") for name, value in found["versions"].items()]
+    out = [(name, value or "missing") for name, value in report["versions"].items()]
     out += [
-        (name, entry["version"] or f"not installed; pip install 'linnet[{entry['extra']}]' brings it")
-        for name, entry in found["optional"].items()
+        (name, entry["version"] or f"not installed; pip install 'linnet[{entry['extra']}]'")
+        for name, entry in report["optional"].items()
     ]
     omp = threads["OMP_NUM_THREADS"]
     out += [
@@ -173,7 +170,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("instructions", sets),
         ("threads", f"torch {threads['torch']}" + (f" (OMP_NUM_THREADS={omp})" if omp else "")),
     ]
-    return out + native_lines(found["native"])
+    return out + native_lines(report["native"])
 
 
 def native_lines(native: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""The options of `linnet eval --fewshot`, which asks language models questions after a few examples.
+"""The options of `linnet eval --fewshot`: which question sets, how many examples before each question.
 
-Nothing here imports torch, so that help comes at once.
+Nothing here imports torch, so that `--help` prints immediately.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from .common import SEVERAL
+
 FEW_SHOT = Group("Few-shot", sort_key=2)
-SEVERAL = Parameter(consume_multiple=True, negative="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FewShotOptions:
-    """What is asked, and of how many items."""
+    """The question sets and how they are presented."""
 
     fewshot: Annotated[list[str] | None, SEVERAL] = None
-    """Ask questions of these sets, such as piqa lambada; all sets where none is named. Several models: side by side."""
+    """Question sets, such as piqa lambada; all of them if no name follows. Several models are shown side by side."""
     shots: Annotated[tuple[int, ...], SEVERAL] = (0, 1, 5)
-    """How many examples stand before each question, one table row for each number."""
+    """How many examples precede each question; one table row for each number."""
     limit: int = 100
-    """Items of each set, from the first; 0 takes all."""
+    """How many items of each set to use, from the first; 0 uses all."""
     seed: int = 0
-    """Which examples are drawn; every model sees the same."""
+    """Seed of the choice of examples; every model sees the same ones."""
     context: int | None = None
-    """Tokens a model reads at most, the start of a longer prompt is cut; as many as it was trained on unless given."""
+    """Longest prompt in tokens; a longer one loses its start. Default: the length the model was trained on."""
 
 
 FewShot = Annotated[FewShotOptions | None, Parameter(name="*", group=FEW_SHOT)]

@@ -1,8 +1,8 @@
-"""`linnet eval FOLDER --text FILE`: a language model in a folder of its own, such as an imported one, on any text.
+"""`linnet eval FOLDER --text FILE`: measure a language model without a run, such as an imported one, on any text.
 
-    pieces of T tokens, end to end; each follows the tokenizer's prefix, or where it has none the token before it
+    pieces of T tokens, end to end; each follows the tokenizer's prefix or, if it has none, the token before it
 
-so that every token is predicted once (but the very first, where there is no prefix), after at most T others.
+so every token is predicted exactly once (except the first, if there is no prefix), after at most T others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from ..data import ByteTokenizer, Tokenizer
 from ..data.files import byte_pieces, text_pieces
 from ..models import LanguageModel
-from ..models.language import IGNORE
+from ..targets import IGNORE
 from ..train.jobs import FILE as RUN
 from .loading import load_language
 
@@ -30,7 +30,7 @@ class Pieces:
         self.length = -(-(len(self.ids) - self.first) // size)
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """{"tokens", "targets"}: [B,T] int64; where there is nothing to predict 0 and -100."""
+        """Return {"tokens", "targets"}: [B,T] int64; 0 and IGNORE where there is nothing to predict."""
         pairs = [self._row(row) for row in rows]
         width = max(len(tokens) for tokens, _ in pairs)
         tokens = [row + [0] * (width - len(row)) for row, _ in pairs]
@@ -44,12 +44,12 @@ class Pieces:
         return before + piece[:-1], [IGNORE] * (len(before) - 1) + piece
 
 
-def opened(folder: Path, text: Path, size: int) -> tuple[LanguageModel, Pieces]:
-    """The model of a folder, and the text as its tokenizer cuts it."""
+def load_with_text(folder: Path, text: Path, size: int) -> tuple[LanguageModel, Pieces]:
+    """Return the model in a folder and the text as tokens of its tokenizer."""
     if (folder / RUN).is_file():
         raise ValueError(
-            f"--text is {text}, but {folder} is a run with held-out data of its own; leave --text out, or name one of "
-            f"its checkpoints instead, such as {folder / 'checkpoints' / 'step-00000200'}"
+            f"--text is {text}, but {folder} is a run with its own held-out data; omit --text, or give one of its "
+            f"checkpoints instead, such as {folder / 'checkpoints' / 'step-00000200'}"
         )
     model, tokenizer = load_language(folder)
     pieces = Pieces(_ids(text, tokenizer), tokenizer, size)
@@ -59,7 +59,7 @@ def opened(folder: Path, text: Path, size: int) -> tuple[LanguageModel, Pieces]:
 
 
 def _ids(path: Path, tokenizer: Tokenizer) -> list[int]:
-    """The text encoded as a whole: a tokenizer may begin each call with a space of its own."""
+    """Encode the whole text in one call: a tokenizer may prepend a space at each call."""
     if isinstance(tokenizer, ByteTokenizer):
         return list(b"".join(byte_pieces(path)))
     return tokenizer.encode("".join(text_pieces(path)))

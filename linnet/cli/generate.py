@@ -1,7 +1,7 @@
-"""`linnet generate text|image`: what a trained model makes. The text command is here; what happens then is in
-generate_text.py, pictures are in generate_image.py.
+"""`linnet generate text|image`: generate with a trained model.
 
-torch is imported only when there is something to run.
+This file defines the text command, which generate_text.py runs; generate_image.py has the images. torch is imported
+only when there is something to run.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from .common import FLAG
 from .generate_options import Choice, ChoiceOptions, Running, RunningOptions
 
-LESSON = """\
+EPILOG = """\
 Examples
 
     linnet generate text runs/first --prompt "Call me"
-        a continuation, shown as it comes; Ctrl-C ends it
+        a continuation, printed token by token; Ctrl-C ends it
     linnet generate text runs/first --prompt "Call me" --samples 4 --seed 1
     linnet generate text runs/first --prompt Who --temperature 0 --stop "."
-        the most likely letter each time, up to the first full stop
+        the most likely token each time, up to the first full stop
     linnet generate text runs/first --prompt-file start.txt --save-state tale
     linnet generate text runs/first --from-state tale --prompt "But then"
-        the long start is read once; going on costs the same at any length
+        the long start is read once; continuing costs the same at any length
     linnet generate image runs/digits --out samples.png --count 32
     linnet generate image runs/digits --out completed.png --complete --count 8
-        the lower half of images the run has not seen, three times each
+        complete the lower half of held-out images, three times each
 """
-FLAG = Parameter(negative="")
 
-generate = App(name="generate", help_format="plaintext", help_epilogue=LESSON)
-generate.help = "Text and images from a trained model, one token at a time at constant cost."
-generate.command("linnet.cli.generate_image:image", name="image", help="Pictures from an image model, in a PNG file.")
+generate = App(name="generate", help_format="plaintext", help_epilogue=EPILOG)
+generate.help = "Generate text or images with a trained model, at a constant cost per token."
+generate.command("linnet.cli.generate_image:image", name="image", help="Sample from an image model into a PNG file.")
 
 
 @generate.command
@@ -44,7 +44,7 @@ def text(
     prompt: str | None = None,
     prompt_file: Path | None = None,
     tokens: int = 200,
-    stop: Annotated[list[str] | None, Parameter(negative="")] = None,
+    stop: Annotated[list[str] | None, FLAG] = None,
     samples: int = 1,
     beams: int = 0,
     logprobs: int | None = None,
@@ -53,37 +53,37 @@ def text(
     choice: Choice = None,
     running: Running = None,
 ) -> None:
-    """Continue a text with a run of `linnet train text`, shown as it comes; the prompt itself is not repeated.
+    """Continue a text with a language model, printing token by token; the prompt itself is not repeated.
 
     Parameters
     ----------
     run
-        The --out of `linnet train text`, or a folder of save_pretrained with a tokenizer.json.
+        The --out of `linnet train text` or `linnet import`, or a folder of save_pretrained with a tokenizer.json.
     prompt
-        The text to continue; without it and --prompt-file, what comes through a pipe.
+        The text to continue; without --prompt and --prompt-file it is read from standard input.
     prompt_file
-        A file with the text to continue, taken as it is: also the line break at its end.
+        A file with the text to continue, used verbatim, including the line break at its end.
     tokens
-        How many tokens to sample at most.
+        How many tokens to generate at most.
     stop
-        End before this text, wherever it comes; may be given several times.
+        End before this text, wherever it appears; may be given several times.
     samples
-        How many continuations, each with random numbers of its own.
+        How many continuations, each with its own random numbers.
     beams
-        Search for the most likely continuation with this many beams, instead of drawing one; 0 draws.
+        Search for the most likely continuation with this many beams instead of sampling; 0 samples.
     logprobs
         With --json: the log-probability of each token, and of this many of the most likely ones.
     json
-        Print a JSON object for each continuation at the end, instead of text as it comes.
+        Print a JSON object for each continuation at the end, instead of streaming text.
     quiet
-        No line about speed and state at the end.
+        Omit the final line about speed and state.
     """
-    from .generate_text import Wanted, write
+    from .generate_text import OutputOptions, generate_text
 
-    write(
+    generate_text(
         run,
         _prompt(prompt, prompt_file),
-        Wanted(tokens, tuple(stop or ()), samples, beams, logprobs, json, quiet),
+        OutputOptions(tokens, tuple(stop or ()), samples, beams, logprobs, json, quiet),
         choice or ChoiceOptions(),
         running or RunningOptions(),
     )
@@ -95,17 +95,17 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     if file is not None:
         if not file.exists() or file.is_dir():
             raise ValueError(f"--prompt-file is {file}, but there is no such file; accepted: a file of UTF-8 text")
-        return _decoded(str(file), file.read_bytes())
+        return _decode(str(file), file.read_bytes())
     if prompt is not None:
-        return _decoded("--prompt", os.fsencode(prompt))  # under LANG=C, Python has not decoded it
+        return _decode("--prompt", os.fsencode(prompt))  # under LANG=C, Python has not decoded it
     if sys.stdin.isatty():
-        raise ValueError("there is no prompt; say --prompt TEXT or --prompt-file FILE, or pipe a text in")
-    return _decoded("what came through the pipe", sys.stdin.buffer.read())
+        raise ValueError("there is no prompt; add --prompt TEXT or --prompt-file FILE, or pipe a text in")
+    return _decode("standard input", sys.stdin.buffer.read())
 
 
-def _decoded(where: str, data: bytes) -> str:
-    """The text as it is, whatever encoding this machine prefers."""
+def _decode(where: str, data: bytes) -> str:
+    """Decode as UTF-8, whatever the locale's encoding is."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is no UTF-8 text ({error.reason} at byte {error.start}); convert it") from error
+        raise ValueError(f"{where} is not UTF-8 text ({error.reason} at byte {error.start}); convert it") from error

@@ -1,6 +1,6 @@
-"""The options of `linnet generate text` that belong together: how tokens are chosen, and what runs the model.
+"""Groups of options of `linnet generate text`: how tokens are chosen, and how the model runs.
 
-Nothing here imports torch, so that help comes at once.
+Nothing here imports torch, so that `--help` prints immediately.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ RUNNING = Group("Running", sort_key=3)
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceOptions:
-    """Fields of linnet.generate.Sampling; filters in the order given here."""
+    """Fields of linnet.generate.Sampling, applied in this order."""
 
     repetition_penalty: float = 1.0
-    """Above 1: what was said already becomes less likely."""
+    """Above 1: make tokens that already occur less likely."""
     temperature: float | None = None
-    """Below 1 keeps to what is likely, 0 takes the most likely token each time; 0.8 unless given."""
+    """Below 1 favours likely tokens; 0 always takes the most likely one. Default: 0.8."""
     top_k: int | None = None
-    """Only among the k most likely tokens."""
+    """Sample among the k most likely tokens."""
     top_p: float | None = None
-    """Only among the most likely tokens that together have this probability."""
+    """Sample among the most likely tokens whose probabilities sum to this."""
     min_p: float | None = None
-    """Only tokens at least this share as likely as the most likely one."""
+    """Sample among tokens at least this fraction as likely as the most likely one."""
     seed: int = 0
-    """Another seed, another text; the same seed, the same text."""
+    """Seed of the random numbers; the same seed gives the same text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningOptions:
-    """Checkpoint, precision, back end, and where states are kept."""
+    """Checkpoint, precision, backend and state files."""
 
     checkpoint: str | None = None
-    """Of a run: best (by held-out loss, unless given), newest, or a step such as 200."""
+    """Of a run: best (by held-out loss, the default), newest, or a step such as 200."""
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
-    """Precision of the weights in the steps: less time per token, or exact; the prompt is read in float32."""
+    """Precision of the weights in each step: float32 is exact, the others are faster. Prompts are read in float32."""
     backend: Literal["auto", "native", "torch"] = "auto"
     """native, torch, or auto for the first of them that can run the model."""
     save_state: Path | None = None
-    """Keep what the model remembers at the end in this file: the prompt and every token sampled, all read."""
+    """Save the state at the end, after the prompt and every sampled token, to this file."""
     from_state: Path | None = None
-    """Go on from such a file; the prompt is then what comes next."""
+    """Continue from a file that --save-state wrote; the prompt then follows that text."""
 
 
 Choice = Annotated[ChoiceOptions | None, Parameter(name="*", group=CHOICE)]

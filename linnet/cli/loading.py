@@ -1,4 +1,4 @@
-"""The model of a command: `linnet.load`, with what a user should know about it on stderr."""
+"""Load the model of a command: `linnet.load`, with its notes for the user on stderr."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 def load(folder: Path, checkpoint: str | None = None, *, quiet: bool = False) -> LoadedModel:
-    """The model of a folder, verified; notes go to stderr unless it is to be quiet."""
+    """Load and verify the model in a folder; print its notes to stderr unless `quiet`."""
     from ..loading import load as load_model
 
-    found = load_model(folder, checkpoint=checkpoint)
-    for note in () if quiet else found.notes:
+    loaded = load_model(folder, checkpoint=checkpoint)
+    for note in () if quiet else loaded.notes:
         print(note, file=sys.stderr)
-    return found
+    return loaded
 
 
 def load_language(
     folder: Path, checkpoint: str | None = None, *, quiet: bool = False
 ) -> tuple[LanguageModel, Tokenizer]:
-    """A language model and its tokenizer, or one sentence."""
+    """Load a language model and its tokenizer; raise ValueError for any other model."""
     return load(folder, checkpoint, quiet=quiet).language()
 
 
 def load_image_model(folder: Path, checkpoint: str | None) -> Any:
-    """An image model, or one sentence."""
-    found = load(folder, checkpoint)
-    if found.config.task != "image":
-        task = found.config.task
-        raise ValueError(f"{folder} holds a {task} model; accepted: an image model, which `linnet train image` makes")
-    return found.model
+    """Load an image model; raise ValueError for any other model."""
+    loaded = load(folder, checkpoint)
+    if loaded.config.task != "image":
+        task = loaded.config.task
+        raise ValueError(f"{folder} holds a {task} model; accepted: an image model, as trained by `linnet train image`")
+    return loaded.model

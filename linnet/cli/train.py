@@ -1,8 +1,8 @@
-"""`linnet train text|image|speech|stream`: your own data in, a trained linear transformer out; the same under torchrun.
+"""`linnet train text|image|speech|stream`: train a linear transformer on your own data, also under torchrun.
 
-Here are the sub-commands; the options they share are in train_options.py, what happens then in train_run.py. torch is
-imported only when there is something to run. Everything about a run is in its folder, so `linnet train resume FOLDER`
-needs nothing else.
+This file defines the sub-commands; train_options.py has the options they share, train_run.py runs them. torch is
+imported only when there is something to run. The folder of a run holds everything about it, so
+`linnet train resume FOLDER` needs nothing else.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from .common import FLAG, SEVERAL
 from .train_options import (
-    FLAG,
-    SEVERAL,
     TRAINING,
     VOCAB_SIZE,
     ImageTraining,
@@ -26,27 +25,27 @@ from .train_options import (
     Where,
 )
 
-LESSON = """\
+EPILOG = """\
 Examples
 
     linnet train text --out runs/first
         a character model on the shipped text, three minutes on two cores
     linnet train text book.txt --mixer rebased --key-dim 16 --steps 3000
     linnet train text --out runs/first --resume
-        after a crash or Ctrl-C: goes on as if nothing had happened
+        after a crash or Ctrl-C: continue bit for bit where it stopped
     torchrun --nproc-per-node 2 -m linnet train text book.txt
         the same training on two processes (see the guide, many-machines)
 """
-SPEECH_OPTIONS = {  # of the sets that have a name; any other is a folder of recordings
+SPEECH_OPTIONS = {  # of the named data sets; any other name is a folder of recordings
     "generated": (),
     "an4": ("targets", "stacked", "with_deltas"),
     "fsdd": ("targets", "stacked", "with_deltas"),
 }
 FOLDER_OPTIONS = ("stacked", "with_deltas", "resample")
 
-train = App(name="train", help_format="plaintext", help_epilogue=LESSON)
+train = App(name="train", help_format="plaintext", help_epilogue=EPILOG)
 train.help = "Train a model on your own text, images, speech or streams."
-train.command("linnet.cli.train_presets:presets", name="presets", help="The models by name, and what is in them.")
+train.command("linnet.cli.train_presets:presets", name="presets", help="List the preset models, or print one.")
 
 
 @train.command
@@ -62,22 +61,22 @@ def text(
     model: Model = None,
     training: Annotated[TextTraining | None, TRAINING] = None,
 ) -> None:
-    """A language model of text files (plain, .gz, .bz2); without files, of the text that is shipped.
+    """Train a language model on text files (plain, .gz, .bz2), or on the shipped text if none is given.
 
     Parameters
     ----------
     files
-        Text files, laid end to end; their end is held out.
+        Text files, concatenated; the end is held out.
     seq_len
-        Tokens of an example.
+        Tokens per example.
     tokenizer
-        byte, bpe (learned from the text; needs the extra `train`), or a tokenizer.json.
+        byte, bpe (trained on the text; needs the extra `train`), or a tokenizer.json.
     vocab_size
-        Tokens of a learned bpe.
+        Vocabulary of the bpe tokenizer to train.
     valid_fraction
-        Share of the text that is held out.
+        Fraction of the text that is held out.
     allow_binary
-        Let bytes that do not look like text through.
+        Accept files that look like binary data.
     """
     from .train_run import start
 
@@ -94,7 +93,7 @@ def image(
     model: Model = None,
     training: Annotated[ImageTraining | None, TRAINING] = None,
 ) -> None:
-    """A model of images, pixel after pixel.
+    """Train a model of images, one pixel after the other.
 
     Parameters
     ----------
@@ -119,20 +118,20 @@ def speech(
     model: Model = None,
     training: Annotated[SpeechTraining | None, TRAINING] = None,
 ) -> None:
-    """Speech recognition by CTC; reports the phone (or letter) error rate.
+    """Train a speech recogniser with CTC; it reports the phone (or letter) error rate.
 
     Parameters
     ----------
     name
-        generated, an4, fsdd, or a folder of .wav files with a transcripts.tsv (a line `file<TAB>text` each).
+        generated, an4, fsdd, or a folder of .wav files with a transcripts.tsv (one line `file<TAB>text` for each).
     targets
-        What to recognise in an4 or fsdd: phones (unless given), letters or words.
+        What to recognise in an4 or fsdd: phones (the default), letters or words.
     stacked
-        Frames joined into one: a shorter sequence.
+        Frames to concatenate into one, for a shorter sequence.
     with_deltas
-        Add the differences of neighbouring frames to each frame.
+        Append the slopes over neighbouring frames to each frame.
     resample
-        Bring recordings of other rates to that of the first.
+        Convert recordings at other sampling rates to that of the first.
     """
     from .train_run import start
 
@@ -141,8 +140,8 @@ def speech(
     accepted = SPEECH_OPTIONS.get(name, FOLDER_OPTIONS)
     for key in given:
         if key not in accepted:
-            some = ", ".join(f"--{other.replace('_', '-')}" for other in accepted) or "none of its own"
-            raise ValueError(f"--{key.replace('_', '-')} is no option of {name} speech; accepted: {some}")
+            flags = ", ".join(f"--{other.replace('_', '-')}" for other in accepted) or "none of these options"
+            raise ValueError(f"--{key.replace('_', '-')} is not an option of {name} speech; accepted: {flags}")
     start("speech", {"name": name, **given}, "speech-small", run, model, training or SpeechTraining())
 
 
@@ -159,22 +158,22 @@ def stream(
     model: Model = None,
     training: Annotated[StreamTraining | None, TRAINING] = None,
 ) -> None:
-    """Forecast a stream of measurements; the last 20 per cent of it are for `linnet eval`.
+    """Train a forecaster of time series; the last 20 per cent of the data are kept for `linnet eval`.
 
     Parameters
     ----------
     name
-        A CSV file (may be .gz), or generated, etth1, beijing-pm25, nyc-taxi.
+        A CSV file (or .csv.gz), or generated, etth1, beijing-pm25, nyc-taxi.
     context
-        Steps of an example.
+        Time steps per example.
     horizon
-        Steps to forecast at each step.
+        Time steps to forecast at each step.
     targets
-        Columns to forecast; all unless given.
+        Columns to forecast. Default: all.
     columns
-        Columns to read; all with numbers unless given.
+        Columns to read. Default: all numeric ones.
     missing
-        What to do about missing values: error, forward (repeat the last one) or drop (the row).
+        How to handle missing values: error, forward (repeat the last value) or drop (the row).
     """
     from .train_run import start
 
@@ -192,21 +191,21 @@ def resume(
     strategy: Strategy = "auto",
     threads: int | None = None,
 ) -> None:
-    """Continue a run from its folder alone.
+    """Continue a run; its folder holds all that is needed.
 
     Parameters
     ----------
     folder
         The --out of the run.
     checkpoint
-        Where to go on from, such as step-00000200; the newest unless given.
+        The checkpoint to continue from, such as step-00000200. Default: the newest.
     steps
-        Optimizer steps in all, if other than before.
+        Total number of optimizer steps, to train longer than first planned.
     strategy
         Under torchrun: ddp, fsdp or sequence.
     threads
         CPU threads of this process.
     """
-    from .train_run import go_on
+    from .train_run import resume_run
 
-    go_on(folder, checkpoint, steps, strategy, threads)
+    resume_run(folder, checkpoint, steps, strategy, threads)

@@ -1,7 +1,7 @@
-"""Real data to batches: local files only, the same rows always the same bytes, in an order that is a pure function.
+"""Datasets: local files to batches, reproducible to the byte, in an order that is a pure function of seed and step.
 
-A source has `length` (rows in an epoch), `unit` and `units(batch)` (what a speed counts), `fingerprint` (a resume on
-other data is refused) and `batch(rows) -> dict of tensors`. `rows(seed, step, batch_size, length)` says which rows.
+A source has `length` (rows in an epoch), `unit` and `units(batch)` (the unit of throughput), `fingerprint` (resuming on
+other data is refused) and `batch(rows) -> dict of tensors`. `rows(seed, step, batch_size, length)` selects the rows.
 Optional packages (tokenizers, soundfile, PIL) are imported by the function that needs them.
 """
 

@@ -2,7 +2,7 @@
 
 an4_mfcc.zip holds `an4/feat/**/*.mfc` (int32 count, then float32, all big-endian), `an4/etc/*.fileids` and
 `*.transcription` in the same order, and `an4.dic` (word -> phones). Targets are phones, letters or words.
-Validation is every tenth speaker of the official training part, so that nothing is chosen by the test part.
+Validation is every tenth speaker of the official training part, so that no choice depends on the test part.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def an4(
     stacked: int = 1,
     path: str | os.PathLike[str] | None = None,
 ) -> SpeechSource:
-    """A part of AN4; targets: phones, letters or words. `path` is the zip; without it the data folder is asked."""
+    """Return a split of AN4; targets: phones, letters or words. `path` is the zip; default: in the data folder."""
     if split not in SPLITS:
         raise unknown("split of AN4", split, SPLITS)
     if targets not in ("phones", "letters", "words"):
@@ -43,7 +43,7 @@ def an4(
         words = _dictionary(archive)
         table = _table(archive, words, targets)
         utterances = []
-        for file, text in _listed(archive, split):
+        for file, text in _list(archive, split):
             spoken = _symbols(text, words, targets, file)
             features = prepare(_cepstra(archive, file), normalised=normalised, with_deltas=with_deltas, stacked=stacked)
             utterances.append(in_memory(file, features, encode(spoken, table, file)))
@@ -59,7 +59,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _dictionary(archive: zipfile.ZipFile) -> dict[str, list[str]]:
-    """Word -> phones; variants keep their number, `AND(2)`."""
+    """Return word -> phones; variants keep their number, `AND(2)`."""
     entries = (line.split() for line in _text(archive, "an4.dic"))
     return {entry[0]: entry[1:] for entry in entries if entry}
 
@@ -71,8 +71,8 @@ def _table(archive: zipfile.ZipFile, words: dict[str, list[str]], targets: str) 
     return [BLANK, *(plain if targets == "words" else sorted({" "}.union(*plain)))]
 
 
-def _listed(archive: zipfile.ZipFile, split: str) -> list[tuple[str, str]]:
-    """(feature file, transcript) of each utterance; files are `part/speaker/name`."""
+def _list(archive: zipfile.ZipFile, split: str) -> list[tuple[str, str]]:
+    """Return (feature file, transcript) of each utterance; files are `part/speaker/name`."""
     part = "test" if split == "test" else "train"
     files = [line for line in _text(archive, f"an4_{part}.fileids") if line]
     texts = [line.rpartition("(")[0].strip() for line in _text(archive, f"an4_{part}.transcription") if line]
@@ -98,5 +98,7 @@ def _cepstra(archive: zipfile.ZipFile, file: str) -> Tensor:  # [N, 13] float32
     data = _member(archive, f"an4/feat/{file}.mfc")
     count = int.from_bytes(data[:4], "big")
     if count % CEPSTRA or len(data) != 4 + 4 * count:
-        raise ValueError(f"{file}.mfc says {count} numbers and has {len(data)} bytes; it is damaged, so copy it anew")
+        raise ValueError(
+            f"{file}.mfc states {count} numbers and has {len(data)} bytes; it is damaged, so copy it again"
+        )
     return torch.from_numpy(np.frombuffer(data, dtype=">f4", offset=4).astype(np.float32)).reshape(-1, CEPSTRA)

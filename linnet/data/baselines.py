@@ -1,9 +1,9 @@
-"""What a forecast has to beat: the last value repeated, and ridge regression on the last `lags` values.
+"""Forecasting baselines: the last value repeated, and ridge regression on the last `lags` values.
 
-    W = (X^T X + lambda n I)^-1 X^T Y,   X [n, lags C] the recent past, Y [n, h C_out] what came next; float64
+    W = (X^T X + lambda n I)^-1 X^T Y,   X [n, lags C] the recent past, Y [n, h C_out] the values that follow; float64
 
 Both are scored on the windows and targets of a StreamSource, every step of every window, on standardised values. Ridge
-sees its full past even where that lies before the window, which a model does not: any unfairness is in its favour.
+sees its full past even where it lies before the window, which a model does not: any bias is in its favour.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .csv_file import Array
 from .stream import StreamSource
 
 PENALTIES = tuple(10.0**i for i in range(-6, 2))
-BLOCK = 2048  # time steps handled at once
+BLOCK = 2048  # time steps processed at a time
 
 
 class Score(NamedTuple):
@@ -26,12 +26,12 @@ class Score(NamedTuple):
 
     mse: float
     mae: float
-    size: int  # how many errors they are the mean of
+    size: int  # number of errors averaged
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """Weights of the penalty that was best on the valid part."""
+    """Ridge regression with the penalty that was best on the valid part."""
 
     weights: Array  # [lags C, h C_out]
     offset: Array  # [h C_out]
@@ -43,12 +43,12 @@ class Ridge:
 
 
 def persistence(source: StreamSource) -> Score:
-    """Every future value is the present one."""
+    """Score the forecast that every future value equals the present one."""
     return _score(source, lambda x: np.tile(_rows(source, x)[:, source.targets], source.horizon))
 
 
 def ridge(train: StreamSource, valid: StreamSource, *, lags: int = 48, penalties: Sequence[float] = PENALTIES) -> Ridge:
-    """Fitted on every step of the train part that has its past and future there; the penalty is chosen on `valid`."""
+    """Fit on every step of the train part whose past and future lie in it; choose the penalty on `valid`."""
     steps = train.stop - train.start - train.horizon - lags + 1
     if lags < 1 or steps < 1:
         raise ValueError(f"lags is {lags}; accepted: from 1 to {train.stop - train.start - train.horizon}")
@@ -56,15 +56,15 @@ def ridge(train: StreamSource, valid: StreamSource, *, lags: int = 48, penalties
     values, vectors = np.linalg.eigh(gram)  # one decomposition serves every penalty
     rotated = vectors.T @ cross
 
-    def fitted(penalty: float) -> Ridge:
+    def fit(penalty: float) -> Ridge:
         weights = vectors @ (rotated / (values.clip(min=0) + penalty)[:, None])
         return Ridge(weights, mean_y - mean_x @ weights, lags, penalty)
 
-    return min((fitted(penalty) for penalty in penalties), key=lambda model: model.score(valid).mse)
+    return min((fit(penalty) for penalty in penalties), key=lambda model: model.score(valid).mse)
 
 
 def _moments(train: StreamSource, lags: int) -> tuple[Array, Array, Array, Array]:
-    """Means of x and y, and their centred second moments x x^T, x y^T, per step."""
+    """Return the means of x and y and their centred second moments x x^T, x y^T, per step."""
     at = np.arange(train.start + lags - 1, train.stop - train.horizon)
     blocks = [at[i : i + BLOCK] for i in range(0, len(at), BLOCK)]
     mean_x = sum(_past(train, b, lags).sum(0) for b in blocks) / len(at)
@@ -78,7 +78,7 @@ def _moments(train: StreamSource, lags: int) -> tuple[Array, Array, Array, Array
 
 
 def _score(source: StreamSource, forecast: Callable[[Array], Array]) -> Score:
-    """Over the steps of all windows; `forecast` takes places in the series [n] to [n, h C_out]."""
+    """Score over the steps of all windows; `forecast` maps positions in the series [n] to [n, h C_out]."""
     squares, sizes, count = 0.0, 0.0, 0
     for at in _places(source):
         error = forecast(at) - _future(source, at)
@@ -91,7 +91,7 @@ def _score(source: StreamSource, forecast: Callable[[Array], Array]) -> Score:
 
 
 def _places(source: StreamSource) -> Iterator[Array]:
-    """Where the steps of the windows lie in the series, about BLOCK at a time."""
+    """Yield the positions of the windows' steps in the series, about BLOCK at a time."""
     windows = max(1, BLOCK // source.context)
     for first in range(0, source.length, windows):
         starts = [source.position(row) for row in range(first, min(first + windows, source.length))]
@@ -103,7 +103,7 @@ def _rows(source: StreamSource, at: Array) -> Array:  # [...] -> [...,C] float64
 
 
 def _past(source: StreamSource, at: Array, lags: int) -> Array:  # [n] -> [n, lags C], the newest first
-    places = np.maximum(at[:, None] - np.arange(lags), 0)  # before the first value of all: that value
+    places = np.maximum(at[:, None] - np.arange(lags), 0)  # before the start of the series: its first value
     return _rows(source, places).reshape(len(at), -1)
 
 

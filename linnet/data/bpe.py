@@ -1,9 +1,9 @@
-"""Byte-level BPE: start from the 256 bytes, join the most frequent pair of neighbours, repeat up to the size asked for.
+"""Byte-level BPE: start from the 256 bytes, merge the most frequent pair of neighbours, repeat up to `vocab_size`.
 
-    "ab ab" -> a b _a b  ->  ab _ab         vocabulary = 256 bytes + one token per join
+    "ab ab" -> a b _a b  ->  ab _ab         vocabulary = 256 bytes + one token per merge
 
 Sennrich et al. 2016, arXiv:1508.07909; on bytes as in Radford et al. 2019 (GPT-2). Nothing is ever unknown.
-The work is done by the `tokenizers` library, which is optional; what is stored is that library's own JSON.
+A wrapper around the optional `tokenizers` library, stored as that library's JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from ..errors import whole
 from .files import PathLike, path_list, text_pieces
 from .tokenizer import Tokenizer, check_tokens, parse_json, utf8
 
@@ -24,7 +25,7 @@ class BPETokenizer(Tokenizer):
     name = "bpe"
 
     def __init__(self, json: str) -> None:
-        bad = ValueError(f"{json[:80]!r} is no byte-level BPE tokenizer; accepted: what BPETokenizer.train writes")
+        bad = ValueError(f"{json[:80]!r} is not a byte-level BPE tokenizer; accepted: what BPETokenizer.train writes")
         library = _library()
         parse_json(json)
         try:
@@ -35,10 +36,10 @@ class BPETokenizer(Tokenizer):
             raise bad
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._json = json  # kept as it came: another version of the library would write it another way
+        self._json = json  # kept verbatim: another version of the library would write it differently
         ids = self._tokenizer.get_vocab(with_added_tokens=True).values()
         self.vocab_size = 1 + max(ids)
-        if self.vocab_size > GAPS * len(ids):  # what is made for each id must not grow with one number in a file
+        if self.vocab_size > GAPS * len(ids):  # tables by id must not grow with a single number in a file
             raise ValueError(
                 f"the tokenizer has {len(ids)} tokens with ids up to {max(ids)}; accepted: ids without such gaps; use "
                 "the file as it was published"
@@ -46,11 +47,10 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int) -> BPETokenizer:
-        """Learn from texts; a small text may give fewer tokens than asked for."""
+        """Train on texts; a small text may give fewer tokens than requested."""
         if isinstance(texts, str):
             raise ValueError("texts is one str; accepted: an iterable of str; use [text], or train_files for a file")
-        if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 256:
-            raise ValueError(f"vocab_size is {vocab_size!r}; accepted: an integer >= 256, one token per byte at least")
+        whole("vocab_size", vocab_size, 256, hint="each byte needs a token")
         library = _library()
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(
@@ -64,11 +64,11 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def train_files(cls, paths: PathLike | Sequence[PathLike], vocab_size: int) -> BPETokenizer:
-        """Learn from text files (plain, gzip or bzip2), read piece by piece."""
+        """Train on text files (plain, gzip or bzip2), read in pieces."""
         return cls.train((piece for path in path_list(paths) for piece in text_pieces(path)), vocab_size)
 
     def encode(self, text: str) -> list[int]:
-        utf8(text)  # the library's own word on a lone surrogate is not a sentence
+        utf8(text)  # a clearer error than the library's for a lone surrogate
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -82,7 +82,7 @@ class BPETokenizer(Tokenizer):
             return None
         names = {added["id"]: added["content"] for added in stored.get("added_tokens") or ()}
         names = {i: token for token, i in stored["model"]["vocab"].items()} | names
-        if max(names) >= self.vocab_size:  # the file has numbers that the library did not take over
+        if max(names) >= self.vocab_size:  # the file has ids that the library ignored
             return None
         letters = _byte_letters()
         return [_bytes_of(names.get(i, ""), letters) for i in range(self.vocab_size)]
@@ -111,13 +111,13 @@ def _library() -> Any:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The alphabet of a byte-level BPE (GPT-2): printable bytes are themselves, the others follow from U+0100 on."""
+    """Return the byte alphabet of GPT-2: printable bytes map to themselves, the others to U+0100 and up."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [i for i in range(256) if i not in plain]
     return {chr(i): i for i in plain} | {chr(0x100 + n): i for n, i in enumerate(others)}
 
 
 def _bytes_of(token: str, letters: dict[str, int]) -> bytes:
-    """A token that is not all letters of the alphabet was added as a text of its own."""
+    """Return the bytes of a token; one with characters outside the alphabet was added as plain text."""
     known: list[Any] = [letters.get(letter) for letter in token]
     return token.encode() if None in known else bytes(known)

@@ -1,10 +1,10 @@
-"""CSV files to float32 [N,C], parsed once, piece by piece, in constant memory: plain, .gz, or a member of a .zip.
+"""Read CSV files into float32 [N,C], once, in constant memory: plain, .gz, or a member of a .zip.
 
 Columns are numeric when every value of the first rows is a number or missing; the others (dates, names) are skipped and
 named. A missing value (empty, NA, NaN, null, ?, or not finite) is an error with the row, the column and how many there
 are, unless missing="forward" (the last value seen; rows before a column's first value are dropped) or "drop" (the row).
-With a cache folder the numbers go to a raw little-endian file beside a JSON note, and are memory-mapped from there.
-The note has the crc32 of both: a cache that is damaged is built again.
+With a cache folder the numbers go to a raw little-endian file next to a JSON note and are memory-mapped from there. The
+note has the crc32 of both: a damaged cache is rebuilt.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from ..atomic import atomic
 from ..checksum import crc32_of_bytes, crc32_of_file, crc32_of_json
-from ..errors import unknown
+from ..errors import Option, OptionError, unknown
 from ..json_file import read_object
 from .zip_file import DAMAGED, reason
 
@@ -34,8 +34,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
 VERSION = 2  # of the cache
-PIECE = 4096  # rows parsed at once
-CELLS = 1 << 22  # fewer rows when they are so wide that they have more cells than that
+PIECE = 4096  # rows parsed at a time
+CELLS = 1 << 22  # cells parsed at a time: fewer rows if they are very wide
 LINE = 1 << 22  # characters of the longest line
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 WAYS = ("error", "forward", "drop")
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 
     values: Array  # [N,C] float32, memory-mapped when it was read with a cache
     columns: tuple[str, ...]
-    skipped: tuple[str, ...]  # columns that are not numbers, or the time column
+    skipped: tuple[str, ...]  # columns that are not numeric, and the time column
 
 
 def read_csv(
@@ -57,7 +57,7 @@ def read_csv(
     missing: str = "error",
     cache: PathLike | None = None,
 ) -> Table:
-    """The numeric columns, or those named in `columns` in that order; `time_column` is left out even when numeric.
+    """Read the numeric columns, or `columns` in that order; `time_column` is left out even if numeric.
 
     Data rows are counted from 1, below the names; names come from the first row unless it is all numbers: then columns
     are "0", "1", ... A zip member is named as if the archive were a folder: `archive.zip/member.csv`.
@@ -66,17 +66,17 @@ def read_csv(
         raise unknown("way to handle missing values", missing, WAYS)
     file, wanted = Path(path), None if columns is None else list(columns)
     if cache is None:
-        with _opened(file) as text:
+        with _open(file) as text:
             reader = _Reader(_rows(text), file, wanted, time_column, missing)
             return Table(np.concatenate([*reader.pieces()]), reader.names, reader.skipped)
     note = {"version": VERSION, "columns": wanted, "time_column": time_column, "missing": missing}
     note["source"] = _identity(file)
     base = Path(cache) / f"{file.name}.{sha256(json.dumps(note).encode()).hexdigest()[:16]}"
-    return _cached(base, note) or _stored(base, note, file)
+    return _read_cache(base, note) or _write_cache(base, note, file)
 
 
 class _Reader:
-    """Rows of a CSV to pieces [n,C] float32; which columns, how missing values are treated."""
+    """Parse the chosen columns of a CSV into pieces [n,C] float32 and handle missing values."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class _Reader:
         missing: str,
     ) -> None:
         self.path, self.missing = path, missing
-        self.number, self.kept = 0, 0  # rows of data seen, rows handed on
+        self.number, self.kept = 0, 0  # rows of data read, rows yielded
         start = list(islice(rows, 1))
         if not start:
             raise ValueError(f"{path} is empty; accepted: a CSV file with a row of names and rows of numbers")
@@ -135,30 +135,36 @@ class _Reader:
             self.kept += len(values)
             yield values.astype(np.float32)
         if gaps:
-            raise ValueError(
-                f"{self.path} has {gaps} missing values, {first}; choose missing='forward' to repeat the value before, "
-                f"missing='drop' to leave such rows out, or other columns"
+            raise OptionError(
+                f"{self.path} has {gaps} missing values, {first}",
+                Option("missing", "forward", "repeat the value before"),
+                Option("missing", "drop", "skip such rows"),
+                otherwise="choose other columns",
             )
         if not self.kept:
-            raise ValueError(f"{self.path} has no row without a missing value; accepted: at least one, so name columns")
+            raise ValueError(
+                f"{self.path} has no row without a missing value; accepted: at least one; choose fewer columns"
+            )
 
     def _row(self, row: list[str], number: int) -> list[float]:
         if len(row) != len(self.all_names):
             wanted = len(self.all_names)
             raise ValueError(
-                f"{self.path} data row {number} has {len(row)} fields, the first row {wanted}; mend that row"
+                f"{self.path} data row {number} has {len(row)} fields, the first row {wanted}; correct that row"
             )
         out = []
         for i in self.index:
             value = _number(row[i])
             if value is None:
                 where = f"data row {number}, column {self.all_names[i]!r}"
-                raise ValueError(f"{self.path} {where} has {row[i]!r}, which is no number; mend it or choose columns")
+                raise ValueError(
+                    f"{self.path} {where} has {row[i]!r}, which is not a number; correct it or choose other columns"
+                )
             out.append(value)
         return out
 
     def _forward(self, values: Array) -> Array:
-        """Each gap takes the value above it; the rows before a column's first value stay gaps."""
+        """Fill each gap with the value above it; gaps before a column's first value remain."""
         filled = np.concatenate([self.last[None], values])  # [n + 1, C]
         rows = np.where(np.isnan(filled), 0, np.arange(len(filled))[:, None])
         filled = np.take_along_axis(filled, np.maximum.accumulate(rows, axis=0), axis=0)
@@ -167,7 +173,7 @@ class _Reader:
 
 
 def _number(cell: str) -> float | None:
-    """The number in a cell, NaN when it is missing or not finite, None when it is something else."""
+    """Return the number in a cell, NaN if it is missing or not finite, None if it is not a number."""
     try:
         value = float(cell)
     except ValueError:
@@ -176,14 +182,14 @@ def _number(cell: str) -> float | None:
 
 
 def _rows(text: TextIO) -> Iterator[list[str]]:
-    """Rows that are not blank; fields end at whichever of comma, semicolon and tab the first line has most of."""
+    """Yield rows that are not blank; the delimiter is the most frequent of , ; and tab in the first line."""
     first = text.readline(LINE)
     delimiter = max(",;\t", key=first.count)
     return (row for row in csv.reader(chain([first], _lines(text)), delimiter=delimiter) if row)
 
 
 def _lines(text: TextIO) -> Iterator[str]:
-    """Line by line; one that has no end in sight is refused, before it fills the memory."""
+    """Yield lines; refuse one that is too long before it fills the memory."""
     while line := text.readline(LINE):
         if len(line) == LINE:
             raise csv.Error(f"a line is longer than {LINE:,} characters")
@@ -191,7 +197,7 @@ def _lines(text: TextIO) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
+def _open(path: Path) -> Iterator[TextIO]:
     archive = next((p for p in path.parents if p.suffix == ".zip" and p.is_file()), None)
     if archive is None and not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; accepted: .csv, .csv.gz or archive.zip/member.csv")
@@ -201,17 +207,17 @@ def _opened(path: Path) -> Iterator[TextIO]:
             if archive is not None:
                 data = _member(stack.enter_context(zipfile.ZipFile(archive)), path.relative_to(archive).as_posix())
             else:
-                data = stack.enter_context(_unpacked(path))
+                data = stack.enter_context(_decompress(path))
             yield stack.enter_context(io.TextIOWrapper(data, encoding="utf-8-sig", newline=""))
     except (*DAMAGED, OSError, UnicodeDecodeError, csv.Error) as error:
-        if isinstance(error, OSError) and error.filename is not None:  # a word of the disk, not of the packing
+        if isinstance(error, OSError) and error.filename is not None:  # an error of the disk, not of the archive
             raise
         raise ValueError(
-            f"{path} is damaged or no CSV file ({reason(error)}); accepted: UTF-8 text, plain or packed"
+            f"{path} is damaged or not a CSV file ({reason(error)}); accepted: UTF-8 text, plain or compressed"
         ) from error
 
 
-def _unpacked(path: Path) -> IO[bytes]:
+def _decompress(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
@@ -222,30 +228,30 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 def _identity(path: Path) -> str:
-    """Changes when the file does: its size and time."""
+    """Return an identity that changes with the file: its path, size and modification time."""
     file = next((p for p in (path, *path.parents) if p.is_file()), path)
     stat = file.stat() if file.is_file() else None
     return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}" if stat else str(path)
 
 
-def _cached(base: Path, note: dict[str, Any]) -> Table | None:
-    """The table in the cache, or None unless it is whole and of this file and these options."""
+def _read_cache(base: Path, note: dict[str, Any]) -> Table | None:
+    """Return the cached table, or None if it is damaged or of another file or other options."""
     try:
-        found = read_object(base.with_name(base.name + ".json"), "it is built again")
-        crc32, numbers = found.pop("crc32"), base.with_name(base.name + ".f32")
-        good = crc32 == crc32_of_json(found, crc32_of_file(numbers))
-        rows, names, skipped = found.pop("rows"), tuple(found.pop("names")), tuple(found.pop("skipped"))
-        whole = good and numbers.stat().st_size == rows * len(names) * 4
+        cached = read_object(base.with_name(base.name + ".json"), "it is built again")
+        crc32, numbers = cached.pop("crc32"), base.with_name(base.name + ".f32")
+        good = crc32 == crc32_of_json(cached, crc32_of_file(numbers))
+        rows, names, skipped = cached.pop("rows"), tuple(cached.pop("names")), tuple(cached.pop("skipped"))
+        complete = good and numbers.stat().st_size == rows * len(names) * 4
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return _mapped(base, rows, names, skipped) if whole and found == note else None
+    return _map(base, rows, names, skipped) if complete and cached == note else None
 
 
-def _stored(base: Path, note: dict[str, Any], file: Path) -> Table:
-    """Parse into the cache: the numbers first, then the note that says they are whole."""
+def _write_cache(base: Path, note: dict[str, Any], file: Path) -> Table:
+    """Parse into the cache: the numbers first, then the note that marks them complete."""
     base.parent.mkdir(parents=True, exist_ok=True)
     rows, crc32 = 0, "0"
-    with _opened(file) as text, atomic(base.with_name(base.name + ".f32")) as out:
+    with _open(file) as text, atomic(base.with_name(base.name + ".f32")) as out:
         reader = _Reader(_rows(text), file, note["columns"], note["time_column"], note["missing"])
         for piece in reader.pieces():
             data = piece.astype("<f4").tobytes()
@@ -254,9 +260,9 @@ def _stored(base: Path, note: dict[str, Any], file: Path) -> Table:
     note = note | {"rows": rows, "names": reader.names, "skipped": reader.skipped}
     with atomic(base.with_name(base.name + ".json")) as out:
         out.write(json.dumps(note | {"crc32": crc32_of_json(note, crc32)}).encode())
-    return _mapped(base, rows, reader.names, reader.skipped)
+    return _map(base, rows, reader.names, reader.skipped)
 
 
-def _mapped(base: Path, rows: int, names: tuple[str, ...], skipped: tuple[str, ...]) -> Table:
+def _map(base: Path, rows: int, names: tuple[str, ...], skipped: tuple[str, ...]) -> Table:
     values = np.memmap(base.with_name(base.name + ".f32"), dtype="<f4", mode="r", shape=(rows, len(names)))
     return Table(values, names, skipped)

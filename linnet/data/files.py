@@ -1,9 +1,9 @@
-"""Text files in, files out: plain, gzip or bzip2 read piece by piece; whatever is written appears whole or not at all.
+"""Read text files, plain, gzip or bzip2, in pieces.
 
-    byte_pieces(path) -> bytes, 1 MiB at a time        text_pieces(path) -> str, cut where no tokenizer joins
+    byte_pieces(path) -> bytes, 1 MiB at a time        text_pieces(path) -> str, cut where no tokenizer merges
 
-How a file is packed is told from its first bytes, not from its name. `sample_hash` names content of any size in
-constant time: all of it up to 16 MiB, 256 blocks spread evenly over it beyond that.
+Compression is detected from the first bytes, not from the name. `sample_hash` hashes content of any size in constant
+time: all of it up to 16 MiB, 256 evenly spaced blocks beyond that.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Option, OptionError
 from ..limits import LIMITS
 
 PathLike = str | os.PathLike[str]
 PIECE = 1 << 20
 BLOCK, BLOCKS = 1 << 16, 256
 GZIP, BZIP2 = re.compile(rb"\x1f\x8b\x08"), re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
-# A single space between two words: no byte-level pre-tokenizer has a token that ends on it, or goes across it.
+# A single space between two words: no byte-level pre-tokenizer has a token that ends on it or spans it.
 SEAM = re.compile(r"(?<=\S) (?=\S)")
-TEXT_CONTROLS = b"\t\n\v\f\r\x1b"  # control bytes that stand in real texts; ESC in coloured logs
+TEXT_CONTROLS = b"\t\n\v\f\r\x1b"  # control bytes that occur in real texts; ESC in coloured logs
 
 
 def path_list(paths: PathLike | Sequence[PathLike]) -> list[PathLike]:
-    """One path or several, as a list."""
+    """Return one path or several as a list."""
     return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
 
 
 def packing(path: PathLike) -> str:
-    """ "plain", "gzip" or "bzip2"; a file that is missing, a folder or empty is refused."""
+    """Return "plain", "gzip" or "bzip2"; raise an error for a missing or empty file, or a folder."""
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder; accepted: a text file, or a list of text files")
     if not Path(path).is_file():
@@ -51,7 +52,7 @@ def packing(path: PathLike) -> str:
 
 
 def byte_pieces(path: PathLike) -> Iterator[bytes]:
-    """The unpacked content, a mebibyte at a time."""
+    """Yield the decompressed content, a mebibyte at a time."""
     packed = packing(path)
     opener: Any = {"plain": open, "gzip": gzip.open, "bzip2": bz2.open}[packed]
     try:
@@ -66,55 +67,55 @@ def byte_pieces(path: PathLike) -> Iterator[bytes]:
                 yield piece
                 piece = file.read(PIECE)
     except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
-        if packed == "plain" or (isinstance(error, OSError) and error.errno):  # the disk's word, not the packing's
+        if packed == "plain" or (isinstance(error, OSError) and error.errno):  # an error of the disk
             raise
-        raise ValueError(f"{path} is a damaged {packed} file ({error}); fetch or pack it again") from error
+        raise ValueError(f"{path} is a damaged {packed} file ({error}); download or compress it again") from error
 
 
 def check_growth(path: PathLike, packed: int, total: int) -> None:
-    """ValueError when what was unpacked so far is more than any text unfolds to."""
+    """Raise ValueError if the content decompressed so far exceeds what any text expands to."""
     if total > LIMITS.UNPACKED_FREE and total > LIMITS.UNPACKED_RATIO * packed:
         raise ValueError(
             f"{path} grows from {packed:,} bytes to more than {total:,}; accepted: {LIMITS.UNPACKED_RATIO} times "
-            "its size at most; unpack it first if that is what it should do"
+            "its size at most; decompress it first if it is genuine"
         )
 
 
 def text_pieces(path: PathLike) -> Iterator[str]:
-    """The content as UTF-8, in pieces that end before a single space where there is one, so that tokens are not cut."""
+    """Yield the content as UTF-8, in pieces that end before a single space if possible, so that no token is split."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     done, kept = 0, ""
     for piece in byte_pieces(path):
-        kept += _decoded(decoder, piece, done, path)
+        kept += _decode(decoder, piece, done, path)
         done += len(piece)
         seams = list(SEAM.finditer(kept, max(0, len(kept) - BLOCK)))
         cut = seams[-1].start() if seams else len(kept)
         yield kept[:cut]
         kept = kept[cut:]
-    kept += _decoded(decoder, b"", done, path, final=True)
+    kept += _decode(decoder, b"", done, path, final=True)
     if kept:
         yield kept
 
 
 def read_text(path: PathLike) -> str:
-    """A small UTF-8 file, without the mark some editors put before it."""
-    return _decoded(codecs.getincrementaldecoder("utf-8-sig")(), Path(path).read_bytes(), 0, path, final=True)
+    """Return the text of a small UTF-8 file, without a byte order mark."""
+    return _decode(codecs.getincrementaldecoder("utf-8-sig")(), Path(path).read_bytes(), 0, path, final=True)
 
 
-def _decoded(decoder: Any, piece: bytes, done: int, path: PathLike, final: bool = False) -> str:
-    waiting = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
+def _decode(decoder: Any, piece: bytes, done: int, path: PathLike, final: bool = False) -> str:
+    waiting = len(decoder.getstate()[0])  # bytes of a character that began in the previous piece
     try:
         return str(decoder.decode(piece, final))
     except UnicodeDecodeError as error:
         at = done - waiting + error.start
         raise ValueError(
             f"{path} is not UTF-8: byte {at} is {error.object[error.start]:#04x} ({error.reason}); "
-            "accepted: UTF-8 text; convert it (iconv -t UTF-8), or of a text to train on use the byte tokenizer"
+            "accepted: UTF-8 text; convert it (iconv -t UTF-8), or train with the byte tokenizer"
         ) from error
 
 
 def sample(data: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """uint8 [N] in blocks: all of it, or BLOCKS of them from the first byte to the last when it is larger than that."""
+    """Return uint8 [N] in blocks: all of it, or BLOCKS blocks from the first byte to the last if it is larger."""
     if len(data) <= BLOCK * BLOCKS:
         starts: Iterable[int] = range(0, len(data), BLOCK)
     else:
@@ -123,7 +124,7 @@ def sample(data: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def sample_hash(data: np.ndarray[Any, Any]) -> str:
-    """sha256 of the size and the sample of uint8 [N]."""
+    """Return the sha256 of the size and the sample of uint8 [N]."""
     digest = sha256(len(data).to_bytes(8, "little"))
     for block in sample(data):
         digest.update(block.data)
@@ -131,14 +132,15 @@ def sample_hash(data: np.ndarray[Any, Any]) -> str:
 
 
 def check_text(data: np.ndarray[Any, Any], path: PathLike) -> None:
-    """ValueError when the sample of uint8 [N] has a NUL byte or is more than 30 % control bytes: no text has that."""
+    """Raise ValueError if the sample of uint8 [N] has a NUL byte or more than 30 % control bytes."""
     counts = np.zeros(256, np.int64)
     for block in sample(data):
         counts += np.bincount(block, minlength=256)
     controls = counts[:32].sum() + counts[127] - counts[list(TEXT_CONTROLS)].sum()
     if counts[0] or controls > 0.3 * counts.sum():
         what = f"{counts[0]} NUL bytes" if counts[0] else f"{controls / counts.sum():.0%} control bytes"
-        raise ValueError(
-            f"{path} has {what}: it looks like binary data; accepted: text; "
-            "convert it to UTF-8, or give allow_binary=True to train on the bytes as they are"
+        raise OptionError(
+            f"{path} has {what}: it looks like binary data; accepted: text",
+            Option("allow_binary", True, "train on the bytes as they are"),
+            otherwise="convert it to UTF-8",
         )

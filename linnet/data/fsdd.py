@@ -2,7 +2,7 @@
 
 Official split: takes 0-4 are the test part; of the others, takes 5-9 are for validation here. Targets are the phones of
 the ten words, or the words. A single word leaves CTC little to align, so `concat` joins several recordings of one
-speaker, end to end, into a string of digits: each recording is used once in a pass, in an order drawn from the seed.
+speaker into a string of digits: each recording is used once per pass, in an order drawn from the seed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fsdd(
     stacked: int = 1,
     path: str | os.PathLike[str] | None = None,
 ) -> SpeechSource:
-    """A part of the set; concat=(3, 7) makes strings of 3 to 7 digits, `passes` times over. `path` is the zip."""
+    """Return a split; concat=(3, 7) makes strings of 3 to 7 digits, in `passes` passes. `path` is the zip."""
     if split not in TAKES:
         raise unknown("split of FSDD", split, TAKES)
     if targets not in ("phones", "words"):
@@ -77,7 +77,7 @@ def fsdd(
 
 
 def _sounds(file: Path, split: str) -> dict[str, Tensor]:
-    """`digit_speaker_take` -> signal [T] of the recordings in this part."""
+    """Return `digit_speaker_take` -> signal [T] of the recordings in this split."""
     sounds = {}
     with open_zip(file) as archive:
         for member in archive.namelist():
@@ -90,7 +90,7 @@ def _sounds(file: Path, split: str) -> dict[str, Tensor]:
 
 
 def _strings(names: Sequence[str], low: int, high: int, passes: int, seed: int) -> Iterator[list[str]]:
-    """Groups of low..high names of one speaker, each name once a pass; what is left over joins the last group."""
+    """Yield groups of low..high names of one speaker, each name once a pass; leftovers join the last group."""
     generator = torch.Generator().manual_seed(seed)
     speakers = sorted({name.split("_")[1] for name in names})
     for _ in range(passes):

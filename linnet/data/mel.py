@@ -1,9 +1,9 @@
-"""Log-mel features of a signal, with no look ahead:  m_t = log(max(W |FFT(w * x_t)|^2, floor)),  x_t one frame of x.
+"""Log-mel features of a signal without lookahead:  m_t = log(max(W |FFT(w * x_t)|^2, floor)),  x_t one frame of x.
 
 W holds triangles, evenly spaced on the mel scale of Slaney (Auditory Toolbox, 1998: linear to 1 kHz, logarithmic above)
-or of HTK (2595 log10(1 + f / 700)). Frame t is samples [t hop, t hop + frame): nothing is centred or padded, a tail
-that fills no frame is cut, so the features of a prefix are a prefix of the features. T samples, N frames, F features.
-Below it what is done to any frames, cepstra too: `normalise`, `deltas`, `stack`, and all three as `prepare`.
+or of HTK (2595 log10(1 + f / 700)). Frame t is samples [t hop, t hop + frame): nothing is centred or padded, an
+incomplete last frame is dropped, so the features of a prefix are a prefix of the features. T samples, N frames, F
+features. `normalise`, `deltas` and `stack`, all three as `prepare`, apply to any frames, cepstra too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..errors import unknown
+from ..errors import unknown, whole
 
 FLOOR = 1e-10  # about the power of 16-bit rounding, so digital silence is not minus infinity
 
@@ -30,7 +30,7 @@ def mel_filters(
     norm: str | None = "slaney",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:  # [n_mels, n_fft // 2 + 1]
-    """Triangular filters; norm="slaney" gives each the same area (peak 2 / width in Hz), None the peak 1."""
+    """Return triangular filters; norm="slaney" gives each the same area (peak 2 / width in Hz), None the peak 1."""
     top = rate / 2 if f_max is None else f_max
     if not 0 <= f_min < top <= rate / 2:
         raise ValueError(f"f_min {f_min}, f_max {f_max} at {rate} Hz; accepted: 0 <= f_min < f_max <= {rate / 2}")
@@ -64,7 +64,7 @@ def log_mel(
     f_max: float | None = None,
     scale: str = "slaney",
 ) -> Tensor:  # [T] -> [N, n_mels]
-    """Natural logarithm of the mel power of Hann-windowed frames; lengths in seconds, n_fft the next power of two."""
+    """Return the log mel power of Hann-windowed frames; lengths in seconds, n_fft the next power of two."""
     if signal.ndim != 1 or not signal.is_floating_point():
         raise ValueError(f"signal is {signal.dtype} of shape {list(signal.shape)}; accepted: floating point, [samples]")
     width, step = frame_samples(rate, frame, hop)
@@ -78,7 +78,7 @@ def log_mel(
 
 
 def frame_samples(rate: int, frame: float = 0.025, hop: float = 0.010) -> tuple[int, int]:
-    """(samples in a frame, samples from one frame to the next)."""
+    """Return (samples per frame, samples from one frame to the next)."""
     width, step = round(frame * rate), round(hop * rate)
     if width < 2 or step < 1:
         raise ValueError(f"frame {frame} s and hop {hop} s are {width} and {step} samples; accepted: 2 and 1 or more")
@@ -86,19 +86,19 @@ def frame_samples(rate: int, frame: float = 0.025, hop: float = 0.010) -> tuple[
 
 
 def count_frames(samples: int, rate: int, frame: float = 0.025, hop: float = 0.010) -> int:
-    """How many frames `log_mel` makes of so many samples."""
+    """Return the number of frames that `log_mel` makes of `samples`."""
     width, step = frame_samples(rate, frame, hop)
     return 0 if samples < width else 1 + (samples - width) // step
 
 
 def normalise(features: Tensor, eps: float = 1e-5) -> Tensor:  # [N,F] -> [N,F]
-    """Each feature of one utterance to mean 0 and variance 1. It looks at the whole utterance: not for streaming."""
+    """Scale each feature to mean 0 and variance 1 over the complete utterance: not for streaming."""
     centred = features - features.mean(0)
     return centred / (centred.square().mean(0) + eps).sqrt()
 
 
 def deltas(features: Tensor, width: int = 2, order: int = 2) -> Tensor:  # [N,F] -> [N, (order + 1) F]
-    """The features and `order` of their slopes, d_t = sum_k k (x_{t+k} - x_{t-k}) / (2 sum_k k^2), ends repeated."""
+    """Append `order` slopes, d_t = sum_k k (x_{t+k} - x_{t-k}) / (2 sum_k k^2), with the ends repeated."""
     parts = [features]
     for _ in range(order):
         x, n = parts[-1], len(features)
@@ -112,15 +112,14 @@ def deltas(features: Tensor, width: int = 2, order: int = 2) -> Tensor:  # [N,F]
 
 
 def stack(features: Tensor, n: int) -> Tensor:  # [N,F] -> [N // n, n F]
-    """`n` frames side by side as one, so a sequence is n times shorter; a tail of fewer than n frames is cut."""
-    if n < 1:
-        raise ValueError(f"stack is {n}; accepted: how many frames become one, 1 or more")
+    """Concatenate every `n` frames into one; fewer than n frames at the end are dropped."""
+    whole("stacked", n, 1, hint="it is the number of frames to join into one")
     length = len(features) // n
     return features[: length * n].reshape(length, n * features.shape[1])
 
 
 def prepare(features: Tensor, *, normalised: bool = True, with_deltas: bool = False, stacked: int = 1) -> Tensor:
-    """What a model gets to see: slopes beside the features, each feature normalised, frames stacked; in that order."""
+    """Return the input of a model: append slopes, normalise each feature, stack frames, in that order."""
     features = deltas(features) if with_deltas else features
     return stack(normalise(features) if normalised else features, stacked)
 

@@ -3,8 +3,8 @@
     {"features": [B,T,F] float32, 0 beyond "lengths" [B]; "targets": [B,S] long, 0 beyond "target_lengths" [B]}
 
 Symbol 0 is the blank of CTC (Graves et al. 2006), never a target. An alignment needs a frame for each symbol and one
-more between two equal ones; an utterance too short for its transcript is refused by name, not trained on as infinity.
-`speech_folder` reads a user's own recordings, `generated_speech` makes some that need no file.
+more between two equal ones; an utterance too short for its transcript, whose loss is infinite, is refused by name.
+`speech_folder` reads a user's recordings, `generated_speech` generates some without any file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from ..errors import unknown
+from ..errors import unknown, whole
 from .files import read_text
 from .folders import data_folder
 from .mel import count_frames, log_mel, prepare
@@ -34,7 +34,7 @@ EDGE = 4096  # bytes at each end of a sound file that go into the fingerprint
 class Utterance(NamedTuple):
     """One recording; its features are computed or looked up each time `load` is called."""
 
-    name: str  # what errors call it
+    name: str  # for error messages
     frames: int
     targets: tuple[int, ...]  # indices into the table of symbols
     load: Callable[[], Tensor]  # -> [frames, F] float32
@@ -53,7 +53,7 @@ class SpeechSource:
         bucket: int = 16,
         fingerprint: str | None = None,
     ) -> None:
-        """`bucket`: a batch is padded to a multiple of it, so that few different sizes occur."""
+        """`bucket`: batches are padded to a multiple of it, so that few different sizes occur."""
         self.utterances, self.phones, self.bucket = list(utterances), list(phones), bucket
         if not self.utterances:
             raise ValueError("there are no utterances; accepted: at least one recording with a transcript")
@@ -81,15 +81,15 @@ class SpeechSource:
         }
 
     def units(self, batch: dict[str, Tensor]) -> int:
-        """Real frames, without the padding."""
+        """Return the number of frames without the padding."""
         return int(batch["lengths"].sum())
 
 
 def check_utterance(utterance: Utterance, symbols: int) -> None:
-    """ValueError unless CTC can align it."""
+    """Raise ValueError unless CTC can align it."""
     name, frames, targets, _ = utterance
     if not targets:
-        raise ValueError(f"{name} has an empty transcript; accepted: at least one symbol, so take its line out")
+        raise ValueError(f"{name} has an empty transcript; accepted: at least one symbol; remove its line")
     if not all(0 < t < symbols for t in targets):
         raise ValueError(f"{name} has targets {targets}; accepted: from 1 (0 is the blank) to {symbols - 1}")
     needed = len(targets) + sum(a == b for a, b in pairwise(targets))
@@ -101,7 +101,7 @@ def check_utterance(utterance: Utterance, symbols: int) -> None:
 
 
 def encode(symbols: Iterable[str], phones: Sequence[str], name: str) -> tuple[int, ...]:
-    """Indices of the symbols in the table; `name` is the recording that an unknown one is reported for."""
+    """Return the indices of the symbols in the table; `name` is the recording, for errors."""
     table = {phone: i for i, phone in enumerate(phones)}
     out = []
     for symbol in symbols:
@@ -113,25 +113,25 @@ def encode(symbols: Iterable[str], phones: Sequence[str], name: str) -> tuple[in
 
 
 def in_memory(name: str, features: Tensor, targets: tuple[int, ...]) -> Utterance:
-    """An utterance whose features are here already."""
+    """Return an utterance whose features are already in memory."""
     return Utterance(name, len(features), targets, lambda: features)
 
 
 def held_out(n: int, every: int = 10) -> list[bool]:
-    """Which of n examples are for validation: each tenth, and at least the last. The same on every machine."""
+    """Return which of n examples are for validation: every tenth, and at least the last."""
     every = min(every, n)
     return [i % every == every - 1 for i in range(n)]
 
 
 def find_archive(folder: str, name: str, path: str | os.PathLike[str] | None) -> Path:
-    """The zip of a data set: `path`, or `name` in the data folder."""
+    """Return the zip of a data set: `path`, or `name` in the data folder."""
     file = Path(path) if path is not None else (data_folder(folder) or Path(folder)) / name
     if not file.is_file():
         raise FileNotFoundError(
             f"there is no {file}; set LINNET_DATA to the folder that holds {folder}, or use generated_speech"
         )
     if not is_zipfile(file):
-        raise ValueError(f"{file} is not a whole zip file; accepted: {name} as it was published, so copy it anew")
+        raise ValueError(f"{file} is not a complete zip file; accepted: {name} as it was published; copy it again")
     return file
 
 
@@ -147,16 +147,15 @@ def speech_folder(
     stacked: int = 1,
     phones: Sequence[str] | None = None,
 ) -> SpeechSource:
-    """Recordings with a `transcripts.tsv` beside them, a line `name<TAB>text` for each; targets are its characters.
+    """Read recordings with a `transcripts.tsv` next to them, one line `name<TAB>text` each; targets are characters.
 
     split: "train", "valid" (each tenth name in alphabetical order) or "all". The rate is that of the first file unless
-    given; `phones` is the table of a trained model, otherwise it is made of all characters in the file. Sounds are
-    read when a batch asks for them.
+    given; `phones` is the table of a trained model, by default all characters in the file. Sounds are read when a batch
+    needs them.
     """
     if split not in ("train", "valid", "all"):
         raise unknown("split of a folder of recordings", split, ["train", "valid", "all"])
-    if stacked < 1:
-        raise ValueError(f"stacked is {stacked}; accepted: how many frames become one, 1 or more")
+    whole("stacked", stacked, 1, hint="it is the number of frames to join into one")
     folder = Path(path)
     texts = sorted(_transcripts(folder / "transcripts.tsv").items())
     table = list(phones) if phones is not None else [BLANK, *sorted({c for _, text in texts for c in text})]
@@ -166,10 +165,10 @@ def speech_folder(
         if split != "all" and valid != (split == "valid"):
             continue
         file = _sound(folder, name)
-        samples, found = wav_info(file)
-        if found != rate and not resample:
-            raise wrong_rate(str(file), found, rate)
-        frames = count_frames(-(-samples * rate // found), rate) // stacked
+        samples, file_rate = wav_info(file)
+        if file_rate != rate and not resample:
+            raise wrong_rate(str(file), file_rate, rate)
+        frames = count_frames(-(-samples * rate // file_rate), rate) // stacked
         features = partial(
             _load, file, rate, n_mels=n_mels, normalised=normalised, with_deltas=with_deltas, stacked=stacked
         )
@@ -181,7 +180,7 @@ def speech_folder(
 
 
 def generated_speech(n: int, seed: int, *, noise: float = 1.0) -> SpeechSource:
-    """Speech-like utterances: 8-20 of 20 phones, each 3-8 frames of its own 16-d template, blurred into its neighbours.
+    """Generate speech-like utterances: 8-20 of 20 phones, each 3-8 frames of a 16-d template blurred into neighbours.
 
     The templates are the same for every seed, so another seed is a validation set of the same language.
     """
@@ -191,7 +190,7 @@ def generated_speech(n: int, seed: int, *, noise: float = 1.0) -> SpeechSource:
     for i in range(n):
         count = int(torch.randint(8, 21, (), generator=generator))
         steps = torch.randint(1, 20, (count,), generator=generator)
-        spoken = steps.cumsum(0) % 20  # a step of 1..19 round the table: never the same phone twice in a row
+        spoken = steps.cumsum(0) % 20  # steps of 1..19 around the table: never the same phone twice in a row
         times = torch.randint(3, 9, (count,), generator=generator)
         clean = templates[spoken.repeat_interleave(times)]  # [T,F]
         around = torch.cat([clean[:1], clean[:1], clean, clean[-1:], clean[-1:]])
@@ -207,7 +206,7 @@ def _load(file: Path, rate: int, *, n_mels: int, normalised: bool, with_deltas: 
 
 
 def _transcripts(file: Path) -> dict[str, str]:
-    """name -> text, in the order of the file."""
+    """Return name -> text, in the order of the file."""
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}; write one with a line name<TAB>text for each recording")
     texts: dict[str, str] = {}
@@ -227,7 +226,7 @@ def _transcripts(file: Path) -> dict[str, str]:
 
 
 def _sound(folder: Path, name: str) -> Path:
-    """The file of a name written with or without its ending."""
+    """Return the file of a name given with or without its extension."""
     for file in (folder / name, folder / f"{name}.wav"):
         if file.is_file():
             return file

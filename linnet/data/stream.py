@@ -1,4 +1,4 @@
-"""A stream of measurements cut by time into train, valid and test, and into windows with what comes next as targets.
+"""Time series: a stream of measurements split by time into train, valid and test, in windows with future targets.
 
     values [B,T,C],  targets [B,T,h,C_out]:   targets[b,t,j] = x[start_b + t + 1 + j],  x standardised
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import unknown
+from ..errors import unknown, whole
 from .csv_file import Array, PathLike, Table
 from .csv_file import read_csv as read_csv
 from .files import sample_hash
@@ -26,7 +26,7 @@ from .folders import data_folder
 
 PARTS = (0.7, 0.1, 0.2)
 SPLITS = ("train", "valid", "test")
-BLOCK = 1 << 16  # rows whose sums are added at once
+BLOCK = 1 << 16  # rows summed at a time
 FILES = {  # name -> file in the data folder `timeseries`
     "etth1": "ETTh1.csv.gz",
     "beijing-pm25": "beijing_pm25.csv.gz",
@@ -35,7 +35,7 @@ FILES = {  # name -> file in the data folder `timeseries`
 
 
 class StreamSource:
-    """Windows of a stream: a CSV file, a Table that is already read, or numbers [N,C]."""
+    """Windows of a stream: a CSV file, a Table, or an array [N,C]."""
 
     unit = "values"
 
@@ -53,12 +53,12 @@ class StreamSource:
         missing: str = "error",
         cache: PathLike | None = None,
     ) -> None:
-        """`targets`: the columns to forecast, all unless given; the last four are those of `read_csv`."""
+        """`targets`: the columns to forecast, by default all; the last four options are those of `read_csv`."""
         table = _table(data, columns, time_column, missing, cache)
         if split not in SPLITS:
             raise unknown("split of a stream", split, SPLITS)
-        if context < 1 or horizon < 1:
-            raise ValueError(f"context is {context} and horizon {horizon}; accepted: 1 or more")
+        whole("context", context, 1)
+        whole("horizon", horizon, 1)
         self.series, self.columns, self.skipped = table.values, table.columns, table.skipped  # series [N,C]
         self.context, self.horizon, self.split = context, horizon, split
         self.targets = _indices([targets] if isinstance(targets, str) else targets, table.columns)
@@ -78,11 +78,11 @@ class StreamSource:
 
     @property
     def example(self) -> str:
-        """What an example is, in words."""
+        """A description of an example."""
         return f"windows of {self.context} steps, {'one from every step' if self.stride == 1 else 'end to end'}"
 
     def position(self, row: int) -> int:
-        """Where in the series window `row` starts."""
+        """Return the start of window `row` in the series."""
         return self.start + row * self.stride
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
@@ -99,7 +99,7 @@ class StreamSource:
         return ((raw - self.mean) / self.std).astype(np.float32)
 
     def restored(self, forecast: Tensor) -> Tensor:  # [...,C_out] -> [...,C_out]
-        """Forecasts in the units of the file."""
+        """Return forecasts in the units of the file."""
         mean, std = (torch.from_numpy(x[self.targets]).to(forecast) for x in (self.mean, self.std))
         return forecast * std + mean
 
@@ -110,7 +110,7 @@ class StreamSource:
 
 
 def statistics(series: Array) -> tuple[Array, Array]:  # [N,C] -> mean [C], deviation [C], float64
-    """Two passes in float64, a block of rows at a time; a column that never changes gets deviation 1."""
+    """Return mean and deviation, computed in two passes in float64, in blocks; a constant column has deviation 1."""
     blocks = range(0, len(series), BLOCK)
     mean = sum((series[i : i + BLOCK].astype(np.float64).sum(0) for i in blocks), np.zeros(series.shape[1])) / len(
         series
@@ -121,7 +121,7 @@ def statistics(series: Array) -> tuple[Array, Array]:  # [N,C] -> mean [C], devi
 
 
 def stream_file(name: str) -> Path:
-    """The CSV file of a named set in the data folder: etth1, beijing-pm25 (has missing values) or nyc-taxi."""
+    """Return the CSV file of a named set in the data folder: etth1, beijing-pm25 (has missing values) or nyc-taxi."""
     if name not in FILES:
         raise unknown("stream", name, FILES)
     folder = data_folder("timeseries")
@@ -131,7 +131,7 @@ def stream_file(name: str) -> Path:
 
 
 def generated_stream(n: int, seed: int) -> Table:
-    """Hourly-looking numbers, one column: a day of 24 steps, a week of 168, and AR(1) noise with coefficient 0.8."""
+    """Generate one column of hourly data: a day of 24 steps, a week of 168, and AR(1) noise with coefficient 0.8."""
     generator = torch.Generator().manual_seed(seed)
     shocks = 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
     noise, last = [], 0.0
@@ -167,7 +167,7 @@ def _indices(names: Sequence[str] | None, columns: Sequence[str]) -> list[int]:
 
 
 def _ends(n: int, parts: tuple[float, float, float]) -> list[int]:
-    """Where the parts begin and end: [0, end of train, end of valid, n]."""
+    """Return the boundaries of the parts: [0, end of train, end of valid, n]."""
     if len(parts) != 3 or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-9:
         raise ValueError(f"parts are {parts}; accepted: three fractions above 0 that sum to 1, such as {PARTS}")
     return [0, round(n * parts[0]), round(n * (parts[0] + parts[1])), n]

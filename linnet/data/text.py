@@ -3,8 +3,8 @@
     tokens = ids[i : i+T]      targets = ids[i+1 : i+T+1]         T = seq_len
 
 Training windows start at every token (stride 1); held-out windows lie end to end (stride T), so that every held-out
-token is predicted exactly once. The ids stay on disk, memory-mapped: plain files under the byte tokenizer as they are,
-all others through a token file. Windows do not cross from one file into the next.
+token is predicted exactly once. The ids stay on disk, memory-mapped: plain files directly under the byte tokenizer, all
+others through a token file. Windows do not cross file boundaries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import unknown
+from ..errors import number, unknown, whole
+from ..targets import IGNORE
 from .files import PathLike, check_text, packing, path_list, sample_hash
 from .token_file import tokens_of
 from .tokenizer import ByteTokenizer, Tokenizer
 
 Array = np.ndarray[Any, Any]
-IGNORED = -100  # the target that counts for nothing, as in torch's cross_entropy
 
 
 class TextSource:
@@ -38,9 +38,9 @@ class TextSource:
         paths: a file or several, plain, gzip or bzip2; UTF-8, or any bytes for the byte tokenizer.
         seq_len: T, tokens per example.
         split: "train", all but the end of the text, or "valid", the end.
-        valid_fraction: how much is held out, of all files laid end to end; 0 trains on everything, and
+        valid_fraction: held-out fraction of all files concatenated; 0 trains on everything, and
             split="valid" with 1 makes all of a separate file the held-out text.
-        cache: folder for token files, made when needed; None: a temporary one that goes with this object.
+        cache: folder for token files, created when needed; None: a temporary one, removed with this object.
         allow_binary: let the byte tokenizer read files that do not look like text.
     """
 
@@ -82,13 +82,13 @@ class TextSource:
 
     @property
     def example(self) -> str:
-        """What an example is, in words."""
+        """A description of an example."""
         return f"windows of {self.seq_len} tokens, {'one from every token' if self.split == 'train' else 'end to end'}"
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """{"tokens", "targets"}: [B,T] int64; beyond the end of a text 0 and -100."""
+        """Return {"tokens", "targets"}: [B,T] int64; 0 and IGNORE past the end of a text."""
         tokens = np.zeros((len(rows), self.seq_len), np.int64)
-        targets = np.full((len(rows), self.seq_len), IGNORED, np.int64)
+        targets = np.full((len(rows), self.seq_len), IGNORE, np.int64)
         for b, row in enumerate(rows):
             ids = self._window(int(row))  # up to T + 1 ids
             tokens[b, : len(ids) - 1] = ids[:-1]
@@ -96,8 +96,8 @@ class TextSource:
         return {"tokens": torch.from_numpy(tokens), "targets": torch.from_numpy(targets)}
 
     def units(self, batch: dict[str, Tensor]) -> int:
-        """How many tokens are predicted in a batch."""
-        return int((batch["targets"] != IGNORED).sum())
+        """Return the number of predicted tokens in a batch."""
+        return int((batch["targets"] != IGNORE).sum())
 
     def _window(self, row: int) -> Array:
         if not 0 <= row < self.length:
@@ -108,12 +108,12 @@ class TextSource:
         return self._parts[part][start : start + self.seq_len + 1]
 
     def _windows(self, ids: Array) -> int:
-        """How many examples a part has."""
+        """Return the number of examples in a part."""
         predicted = max(0, len(ids) - 1)
         return max(0, len(ids) - self.seq_len) if self.split == "train" else -(-predicted // self.seq_len)
 
     def _ids(self, path: PathLike, cache: PathLike | None, allow_binary: bool) -> Array:
-        """The ids of one file [N], memory-mapped."""
+        """Return the ids of one file [N], memory-mapped."""
         plain = packing(path) == "plain"
         as_bytes = isinstance(self.tokenizer, ByteTokenizer)
         ids: Array
@@ -132,9 +132,9 @@ class TextSource:
 
 
 def _parts(arrays: Sequence[Array], split: str, valid_fraction: float) -> list[Array]:
-    """What of each file belongs to the split; the held-out end of a file begins with the last token that is not."""
+    """Return the part of each file in the split; a held-out part starts with the last token before it."""
     total = sum(map(len, arrays))
-    cut = total - round(total * valid_fraction)  # the first held-out token, of all files laid end to end
+    cut = total - round(total * valid_fraction)  # the first held-out token of all files concatenated
     parts = []
     for ids, end in zip(arrays, accumulate(map(len, arrays)), strict=True):
         here = min(max(cut - (end - len(ids)), 0), len(ids))
@@ -145,9 +145,7 @@ def _parts(arrays: Sequence[Array], split: str, valid_fraction: float) -> list[A
 def _check(files: Sequence[PathLike], seq_len: int, split: str, valid_fraction: float) -> None:
     if not files:
         raise ValueError("paths is an empty list; accepted: one text file or more")
-    if isinstance(seq_len, bool) or not isinstance(seq_len, int) or seq_len < 1:
-        raise ValueError(f"seq_len is {seq_len!r}; accepted: an integer >= 1")
+    whole("seq_len", seq_len, 1)
     if split not in ("train", "valid"):
         raise unknown("split", split, ("train", "valid"))
-    if isinstance(valid_fraction, bool) or not isinstance(valid_fraction, (int, float)) or not 0 <= valid_fraction <= 1:
-        raise ValueError(f"valid_fraction is {valid_fraction!r}; accepted: a number from 0 to 1")
+    number("valid_fraction", valid_fraction, 0, 1)

@@ -1,10 +1,9 @@
-"""A token file: the ids of one text, tokenised once, then memory-mapped; a safetensors file that says whose they are.
+"""Token files: the ids of one text, tokenised once and memory-mapped, in a safetensors file with their provenance.
 
     8 bytes length | JSON header, padded with spaces to 4096 bytes in all | ids, little-endian uint8, uint16 or uint32
 
-It is a cache: a file that is cut, changed, of another text, tokenizer or format is built again, never trusted. The
-header has the crc32 of all ids, and a fixed size so that ids can be written piece by piece, the header once their
-number is known.
+It is a cache: a file that is truncated, changed, or of another text, tokenizer or format is rebuilt. The header has the
+crc32 of all ids, and a fixed size so that ids are written in pieces and the header once their number is known.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ NAMES = {"u1": "U8", "u2": "U16", "u4": "U32"}  # numpy -> safetensors
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The narrowest of uint8, uint16, uint32 that holds every id."""
+    """Return the narrowest of uint8, uint16, uint32 that holds every id."""
     return np.dtype("u1" if vocab_size <= 2**8 else "<u2" if vocab_size <= 2**16 else "<u4")
 
 
 def tokens_of(path: PathLike, tokenizer: Tokenizer, folder: Path) -> Array:
-    """The ids of a text file, memory-mapped from its token file in `folder`, which is made when there is none."""
+    """Return the ids of a text file, memory-mapped from its token file in `folder`, which is created if missing."""
     dtype = token_dtype(tokenizer.vocab_size)
     meta = {
         "format": FORMAT,
@@ -43,17 +42,17 @@ def tokens_of(path: PathLike, tokenizer: Tokenizer, folder: Path) -> Array:
         "changed": str(Path(path).stat().st_mtime_ns),  # for an edit between the blocks of the sample
     }
     file = folder / f"{Path(path).name}.{tokenizer.fingerprint}.tokens"
-    found = read_tokens(file, dtype, meta)
-    if found is None:
-        write_tokens(file, dtype, meta, _encoded(path, tokenizer))
-        found = read_tokens(file, dtype, meta)
-    if found is None:
-        raise ValueError(f"the token file {file} changed while it was written; give each run a cache folder of its own")
-    return found
+    ids = read_tokens(file, dtype, meta)
+    if ids is None:
+        write_tokens(file, dtype, meta, _encode(path, tokenizer))
+        ids = read_tokens(file, dtype, meta)
+    if ids is None:
+        raise ValueError(f"the token file {file} changed while it was written; give each run its own cache folder")
+    return ids
 
 
 def write_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str], pieces: Iterator[Array]) -> None:
-    """Ids piece by piece, then the header in front of them; the file appears whole or not at all."""
+    """Write ids in pieces, then the header in front of them; the file is replaced atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic(file) as out:
         out.seek(HEADER)
@@ -67,7 +66,7 @@ def write_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str], pieces:
 
 
 def read_tokens(file: Path, dtype: np.dtype[Any], meta: dict[str, str]) -> Array | None:
-    """The ids, memory-mapped, or None unless the file is whole and says exactly what is in `meta`."""
+    """Return the ids, memory-mapped, or None unless the file is complete and its header matches `meta`."""
     size = file.stat().st_size - HEADER if file.is_file() else 0
     count = size // dtype.itemsize
     if size <= 0 or size % dtype.itemsize:
@@ -84,7 +83,7 @@ def _header(dtype: np.dtype[Any], count: int, meta: dict[str, str]) -> bytes:
     return (HEADER - 8).to_bytes(8, "little") + text.ljust(HEADER - 8)
 
 
-def _encoded(path: PathLike, tokenizer: Tokenizer) -> Iterator[Array]:
+def _encode(path: PathLike, tokenizer: Tokenizer) -> Iterator[Array]:
     if isinstance(tokenizer, ByteTokenizer):
         yield from (np.frombuffer(piece, np.uint8) for piece in byte_pieces(path))
         return

@@ -1,9 +1,9 @@
-"""Text to numbers and back: one interface, `Tokenizer`, and the tokenizer that needs nothing, `ByteTokenizer`.
+"""Text to token ids and back: the interface, `Tokenizer`, and the tokenizer without dependencies, `ByteTokenizer`.
 
     token = one byte of UTF-8,  vocabulary 256;  bits per byte = loss in nats / ln 2
 
-A tokenizer is stored as JSON and named by a fingerprint, which token files, checkpoints and state files keep, so that
-ids are never read with another vocabulary. `bpe.py` has the learned one.
+A tokenizer is stored as JSON and identified by a fingerprint, which token files, checkpoints and state files record, so
+that ids are never read with another vocabulary. `bpe.py` has the trained one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Tokenizer(ABC):
 
     name: str
     vocab_size: int
-    prefix: tuple[int, ...] = ()  # ids that stand before every prompt: the begin token of models that had one
-    ends: tuple[int, ...] = ()  # ids that end a text, where a model writes them
+    prefix: tuple[int, ...] = ()  # ids prepended to every prompt: the begin token of models that have one
+    ends: tuple[int, ...] = ()  # ids that end a text, if the model emits them
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Ids of the text, each in 0..vocab_size-1."""
+        """Return the ids of the text, each in 0..vocab_size-1."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids; bytes that are not UTF-8 become U+FFFD."""
+        """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
 
     @abstractmethod
     def to_json(self) -> str: ...
@@ -53,33 +53,33 @@ class Tokenizer(ABC):
 
     @cached_property
     def token_bytes(self) -> list[bytes] | None:
-        """The bytes each token adds to a text; None where tokens do not stand for bytes of their own."""
+        """The bytes each token adds to a text; None if tokens do not correspond to bytes."""
         return None
 
     @property
     def end(self) -> int:
-        """What a text ends with: a token of its own where there is one, else a line break."""
+        """The id that ends a text: an end token if there is one, else a line break."""
         return (*self.ends, *reversed(self.encode("\n")))[0]
 
     @property
     def begin(self) -> int:
-        """What stands before a text of which nothing else is known."""
+        """The id before the first token of a text without context."""
         return (*reversed(self.prefix), self.end)[0]
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits of the content: equal for equal vocabularies, however the JSON is laid out."""
+        """A hash of the content, 16 hex digits: equal for equal vocabularies, independent of the JSON layout."""
         plain = json.dumps(parse_json(self.to_json()), sort_keys=True, separators=(",", ":"))
         return sha256(plain.encode()).hexdigest()[:16]
 
     def save(self, path: PathLike) -> None:
-        """Write the JSON, whole or not at all; into a folder as tokenizer.json."""
+        """Write the JSON atomically; into a folder as tokenizer.json."""
         with atomic(_file(path)) as file:
             file.write(self.to_json().encode())
 
 
 class ByteTokenizer(Tokenizer):
-    """Each byte of the UTF-8 is a token. Nothing is unknown, and a file of text is its own token array."""
+    """Each byte of the UTF-8 is a token. Nothing is unknown, and a text file is its token array."""
 
     name = "byte"
     vocab_size = 256
@@ -106,13 +106,13 @@ class ByteTokenizer(Tokenizer):
 
 
 def load_tokenizer(path: PathLike) -> Tokenizer:
-    """The tokenizer of a file written by `save`, by the `tokenizers` library, or of a folder that holds one."""
+    """Load a tokenizer from a file written by `save` or by the `tokenizers` library, or from its folder."""
     file = _file(path)
     if not file.is_file():
         raise FileNotFoundError(f"there is no tokenizer {file}; write one with Tokenizer.save")
     if (size := file.stat().st_size) > LIMITS.JSON_BYTES:
         raise ValueError(
-            f"{file} has {size:,} bytes; accepted: a tokenizer of {LIMITS.JSON_BYTES:,} at most; check the name"
+            f"{file} has {size:,} bytes; accepted: a tokenizer of {LIMITS.JSON_BYTES:,} at most; check the path"
         )
     try:
         text = file.read_bytes().decode("utf-8")
@@ -123,18 +123,18 @@ def load_tokenizer(path: PathLike) -> Tokenizer:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _kind(found: dict[str, Any]) -> type[Tokenizer]:
-    from .bpe import BPETokenizer  # not at the top: both are written in terms of Tokenizer
+def _kind(stored: dict[str, Any]) -> type[Tokenizer]:
+    from .bpe import BPETokenizer  # not at the top: both modules import this one
     from .llama_tokenizer import LlamaTokenizer
 
-    if found.get("format") == "linnet-tokenizer":
-        return LlamaTokenizer if found.get("kind") == "llama" else ByteTokenizer
-    model = found.get("model")  # else of the `tokenizers` library
+    if stored.get("format") == "linnet-tokenizer":
+        return LlamaTokenizer if stored.get("kind") == "llama" else ByteTokenizer
+    model = stored.get("model")  # otherwise a file of the `tokenizers` library
     return LlamaTokenizer if isinstance(model, dict) and model.get("byte_fallback") else BPETokenizer
 
 
 def check_tokens(ids: Any, vocab_size: int) -> None:
-    """ValueError unless every id (a sequence, array or tensor of integers) is in 0..vocab_size-1."""
+    """Raise ValueError unless every id (a sequence, array or tensor of integers) is in 0..vocab_size-1."""
     array = np.asarray(ids).reshape(-1)
     if array.size == 0:
         return
@@ -144,12 +144,12 @@ def check_tokens(ids: Any, vocab_size: int) -> None:
         at = int(np.argmax((array < 0) | (array >= vocab_size)))
         raise ValueError(
             f"token id {int(array[at])} at position {at} is outside the vocabulary; accepted: 0 to {vocab_size - 1}; "
-            "use the tokenizer the model was made for"
+            "use the tokenizer the model was trained with"
         )
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text, or one sentence about half a surrogate pair, which is no text."""
+    """Return the UTF-8 bytes of a text; raise ValueError for a lone surrogate."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -160,11 +160,11 @@ def utf8(text: str) -> bytes:
 
 
 def parse_json(text: str) -> dict[str, Any]:
-    """A JSON object, or one sentence."""
-    found = parse(text, "this", SAVED)
-    if not isinstance(found, dict):
-        raise ValueError(f"this is a JSON {kind_of(found)}; {SAVED}")
-    return found
+    """Parse a JSON object; raise ValueError for anything else."""
+    value = parse(text, "this", SAVED)
+    if not isinstance(value, dict):
+        raise ValueError(f"this is a JSON {kind_of(value)}; {SAVED}")
+    return value
 
 
 def _file(path: PathLike) -> Path:

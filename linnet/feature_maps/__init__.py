@@ -1,11 +1,11 @@
 """Feature maps: phi(q) . phi(k) in place of softmax's exp(q . k), one token at a time.
 
     Elu(64)(x)                                     a map is a module: [..., H, D] -> [..., H, F]
-    resolve("elu", head_dim=64)                    what an op does with the name it is given
-    build("rebased", head_dim=16, n_heads=4)       what a layer does with the name in its configuration
+    resolve("elu", head_dim=64)                    used by ops for the name they are given
+    build("rebased", head_dim=16, n_heads=4)       used by layers for the name in their configuration
 
-`FEATURE_MAPS` is the whole list. Every class takes `head_dim` first; those with parameters per head take `n_heads`
-next; all other options are keywords.
+`FEATURE_MAPS` lists them all. Every class takes `head_dim` first; those with parameters per head take `n_heads` next;
+all other options are keywords.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .taylor import Taylor as Taylor
 from .taylor import TaylorFull as TaylorFull
 from .zero_floor import ZeroFloor as ZeroFloor
 
-# Nothing learned, nothing drawn: a name and a width say everything, so an op may build these itself.
+# Nothing learned, nothing random: a name and a width define these, so an op may build them itself.
 PARAMETER_FREE: dict[str, type[FeatureMap]] = {
     "identity": Identity,
     "elu": Elu,
@@ -42,7 +42,7 @@ PARAMETER_FREE: dict[str, type[FeatureMap]] = {
     "exp": Exp,
     "polynomial": Polynomial,
     "taylor": Taylor,
-    "based": Taylor,  # the name of the paper that made order 2 known
+    "based": Taylor,  # order 2, under the name of the paper
     "taylor_full": TaylorFull,
     "zero_floor": ZeroFloor,
     "dpfp": DPFP,
@@ -57,18 +57,18 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = PARAMETER_FREE | {
     "t2r": T2R,
 }
 
-# A plain dict and not lru_cache: torch.compile can look inside it.
+# A plain dict, not lru_cache: torch.compile can trace it.
 _resolved: dict[tuple[str, int], FeatureMap] = {}
 
 
 def resolve(feature_map: str | FeatureMap | None, head_dim: int) -> FeatureMap:
-    """The map an op was asked for, for q and k of width `head_dim`.
+    """Return the requested map for q and k of width `head_dim`.
 
-    None: q and k are mapped already. A FeatureMap: itself, if its width fits. A name: that map with its defaults, built
-    once; only for maps without parameters or randomness, since a fresh one each call could not learn or stay the same.
+    None: q and k are already mapped. A FeatureMap: itself, if its width matches. A name: that map with its defaults,
+    built once; only for maps without parameters or randomness, which would be lost between calls.
     """
     if isinstance(feature_map, FeatureMap):
-        return _fitting(feature_map, head_dim)
+        return _check_head_dim(feature_map, head_dim)
     name = "identity" if feature_map is None else feature_map
     if not isinstance(name, str):
         raise ValueError(
@@ -78,14 +78,14 @@ def resolve(feature_map: str | FeatureMap | None, head_dim: int) -> FeatureMap:
         raise unknown("feature_map", name, FEATURE_MAPS)
     if name not in PARAMETER_FREE:
         raise ValueError(_build_it_once(name, head_dim))
-    found = _resolved.get((name, head_dim))
-    if found is None:
-        found = _resolved[name, head_dim] = PARAMETER_FREE[name](head_dim)
-    return found
+    resolved = _resolved.get((name, head_dim))
+    if resolved is None:
+        resolved = _resolved[name, head_dim] = PARAMETER_FREE[name](head_dim)
+    return resolved
 
 
 def build(name: str, head_dim: int, n_heads: int = 1, **options: Any) -> FeatureMap:
-    """A new map by name: `FEATURE_MAPS[name](head_dim, n_heads, **options)`, without `n_heads` where it has no use."""
+    """Build a map by name: `FEATURE_MAPS[name](head_dim, n_heads, **options)`, with `n_heads` only if it takes it."""
     if name not in FEATURE_MAPS:
         raise unknown("feature_map", name, FEATURE_MAPS)
     cls = FEATURE_MAPS[name]
@@ -98,7 +98,7 @@ def build(name: str, head_dim: int, n_heads: int = 1, **options: Any) -> Feature
     return cls(head_dim, **options)
 
 
-def _fitting(feature_map: FeatureMap, head_dim: int) -> FeatureMap:
+def _check_head_dim(feature_map: FeatureMap, head_dim: int) -> FeatureMap:
     if feature_map.head_dim != head_dim:
         who = type(feature_map).__name__
         raise ValueError(

@@ -2,8 +2,8 @@
 
     phi_q(x) = core.features(prepare_q(x)),   phi_k(x) = core.features(prepare_k(x))        [..., H, D] -> [..., H, F]
 
-`core` (see core.py) is fixed and can be fused into an op; `prepare_*` holds what is learned or drawn at random and
-keeps the leading axes. A map never looks at another token, so every form of attention gives the same answer.
+`core` (see core.py) is fixed and can be fused into an op; `prepare_*` holds the learned or random part and keeps the
+leading axes. A map sees one token at a time, so every form of attention gives the same result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .core import Core
 
 
 class FeatureMap(nn.Module):
-    """Base of all maps. Subclasses set `core` and override `prepare_q` / `prepare_k` when they have such a part."""
+    """Base class of all maps. Subclasses set `core` and, if they have such a part, override `prepare_q`/`prepare_k`."""
 
     core: Core = Core("identity")
 
@@ -39,15 +39,15 @@ class FeatureMap(nn.Module):
         return self.core.features(self.prepare_k(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """phi of a query; the same as phi of a key unless the map says otherwise."""
+        """Return phi of a query, which equals phi of a key unless the map separates them."""
         return self.map_q(x)
 
     def kernel(self, q: Tensor, k: Tensor) -> Tensor:  # [..., D], [..., D] -> [...]
-        """The closed form that phi(q).phi(k) equals, or converges to for random maps."""
+        """Return the closed form that phi(q).phi(k) equals, or converges to for random maps."""
         if not self.core.has_kernel:
             raise ValueError(f"{type(self).__name__} has no closed-form kernel; use (map_q(q) * map_k(k)).sum(-1)")
         return self.core.kernel((self.prepare_q(q) * self.prepare_k(k)).sum(-1))
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Draw the random part anew. Only random maps have one, and only this call changes it."""
+        """Redraw the random part; raise ValueError for maps that have none. Only this call changes it."""
         raise ValueError(f"{type(self).__name__} is not random: there is nothing to redraw")

@@ -1,7 +1,7 @@
-"""What several maps share: argument checks, and the dtype a learned or random map computes in.
+"""Shared by several maps: argument checks, and the dtype in which learned and random maps compute.
 
-A map answers in the dtype of its input but computes in float32 or wider, also under autocast, so that its
-meaning does not depend on the precision of the network around it.
+A map returns the dtype of its input but computes in float32 or wider, also under autocast, so that its result does not
+depend on the precision of the network around it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,15 @@ from torch import Tensor
 from ..errors import unknown
 
 
-def positive_int(name: str, value: int) -> int:
-    """`value`, or a ValueError when it is not an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} ({value!r}) must be an integer of at least 1")
-    return value
-
-
 def positive_float(name: str, value: float) -> float:
-    """`value`, or a ValueError when it is not a finite number above 0."""
+    """Return `value`; raise ValueError unless it is a finite number above 0."""
     if not isinstance(value, int | float) or not isfinite(value) or value <= 0:
         raise ValueError(f"{name} ({value!r}) must be a finite number above 0")
     return float(value)
 
 
 def one_of(name: str, value: str, accepted: Iterable[str]) -> str:
-    """`value`, or a ValueError that lists `accepted` and suggests the nearest."""
+    """Return `value`; raise ValueError with a suggestion unless it is in `accepted`."""
     names = tuple(accepted)
     if value not in names:
         raise unknown(name, value, names)
@@ -39,7 +32,7 @@ def one_of(name: str, value: str, accepted: Iterable[str]) -> str:
 
 
 def check_heads(x: Tensor, n_heads: int, head_dim: int, who: str) -> None:
-    """x must end in [n_heads, head_dim]: a map with one set of parameters per head cannot broadcast."""
+    """Raise ValueError unless x ends in [n_heads, head_dim]; maps with parameters per head cannot broadcast."""
     if tuple(x.shape[-2:]) != (n_heads, head_dim):
         raise ValueError(
             f"{who} was built for [..., n_heads={n_heads}, head_dim={head_dim}] and received {list(x.shape)}; "
@@ -48,7 +41,7 @@ def check_heads(x: Tensor, n_heads: int, head_dim: int, who: str) -> None:
 
 
 def check_width(x: Tensor, head_dim: int, who: str) -> None:
-    """x must end in [head_dim]."""
+    """Raise ValueError unless x ends in [head_dim]."""
     if x.ndim < 1 or x.shape[-1] != head_dim:
         raise ValueError(
             f"{who} was built for [..., head_dim={head_dim}] and received {list(x.shape)}; "
@@ -57,7 +50,7 @@ def check_width(x: Tensor, head_dim: int, who: str) -> None:
 
 
 def wide_dtype(x: Tensor, *others: Tensor | None) -> torch.dtype:
-    """float32, or float64 when the input or a parameter is float64."""
+    """Return float32, or float64 if the input or a parameter is float64."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     for other in others:
         dtype = dtype if other is None else torch.promote_types(dtype, other.dtype)
@@ -65,9 +58,9 @@ def wide_dtype(x: Tensor, *others: Tensor | None) -> torch.dtype:
 
 
 def product(equation: str, x: Tensor, weight: Tensor) -> Tensor:
-    """einsum(equation, x, weight) in `wide_dtype`; autocast is kept out of it."""
+    """Return einsum(equation, x, weight) in `wide_dtype`, with autocast disabled."""
     dtype = wide_dtype(x, weight)
-    # meta tensors have no autocast to switch off
+    # the meta device has no autocast to disable
     off = nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
     with off:
         return torch.einsum(equation, x.to(dtype), weight.to(dtype))

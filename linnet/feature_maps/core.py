@@ -1,7 +1,7 @@
-"""The fixed half of a feature map: what a fused kernel can apply without seeing a parameter.
+"""The fixed half of a feature map: the part that a fused kernel can apply without parameters.
 
-Every map here is  phi(x) = core.features(prepare(x)):  `prepare` may learn or be random and keeps the width D,
-the core is one of six closed forms. An op that knows the core never has to build phi outside the cache.
+Every map is  phi(x) = core.features(prepare(x)):  `prepare` may be learned or random and keeps the width D, the core is
+one of six closed forms. An op that knows the core never materialises phi outside the cache.
 
     identity  x        elu  elu(x) + 1        relu  max(x, 0)        relu2  max(x, 0)^2        exp  e^x
     polynomial  phi(q) . phi(k) = sum_p c_p s^p,  s = q . k,  c_p >= 0, through symmetric features
@@ -39,7 +39,7 @@ class Core:
 
     @property
     def has_kernel(self) -> bool:
-        """True when phi(q).phi(k) is a function of q.k alone, so scores need no features."""
+        """True if phi(q).phi(k) is a function of q.k alone, so that scores need no features."""
         return self.kind in ("identity", "polynomial")
 
     def feature_dim(self, head_dim: int) -> int:
@@ -62,7 +62,7 @@ class Core:
         return torch.cat(parts, dim=-1)
 
     def features_vjp(self, x: Tensor, grad: Tensor) -> Tensor:  # [..., D], [..., F] -> [..., D]
-        """grad . d phi / d x, in differentiable torch operations."""
+        """Return grad . d phi / d x, in differentiable torch operations."""
         if self.kind == "identity":
             return grad
         if self.kind == "elu":
@@ -90,7 +90,7 @@ class Core:
         return out
 
     def kernel(self, s: Tensor) -> Tensor:
-        """kappa(s) with s = q.k; only when `has_kernel`."""
+        """Return kappa(s) with s = q.k; requires `has_kernel`."""
         if self.kind == "identity":
             return s
         out = torch.full_like(s, self.coeffs[-1])
@@ -99,7 +99,7 @@ class Core:
         return out
 
     def kernel_grad(self, s: Tensor) -> Tensor:
-        """d kappa / d s; only when `has_kernel`."""
+        """Return d kappa / d s; requires `has_kernel`."""
         if self.kind == "identity" or len(self.coeffs) == 1:
             return torch.full_like(s, float(self.kind == "identity"))
         return Core("polynomial", tuple(p * c for p, c in enumerate(self.coeffs))[1:]).kernel(s)
@@ -115,19 +115,19 @@ class Core:
 
 
 def _symmetric(head_dim: int, degree: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`_table`, as a constant of the graph: torch.compile does not see into lru_cache or itertools."""
+    """Return `_table` as a constant of the graph: torch.compile cannot trace lru_cache or itertools."""
     return _table(head_dim, degree, dtype, device)
 
 
-# What torch.compiler.assume_constant_result sets; calling it would import the compiler, 1.3 s for everyone.
+# What torch.compiler.assume_constant_result sets; calling it would import the compiler, which takes 1.3 s.
 _symmetric._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=64)
 def _table(head_dim: int, degree: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Indices [degree, F_p] and weights [F_p]: sqrt of how often each monomial occurs in (q.k)^degree.
+    """Return indices [degree, F_p] and weights [F_p], the square root of each monomial's count in (q.k)^degree.
 
-    Each monomial once: (i <= j <= ...) in lexicographic order.
+    Each monomial occurs once: (i <= j <= ...) in lexicographic order.
     """
     rows = tuple(combinations_with_replacement(range(head_dim), degree))
     times = [factorial(degree) // prod(factorial(m.count(i)) for i in set(m)) for m in rows]

@@ -1,4 +1,4 @@
-"""DPFP: products of shifted rectified coordinates, a sparse map of higher dimension with nothing to learn.
+"""DPFP: products of shifted rectified coordinates, a sparse parameter-free map of higher dimension.
 
     phi(x)_{i, j} = r_i r_{i + j},   r = relu([x, -x]),   i = 1 .. 2 D (cyclic),   j = 1 .. nu
 
@@ -11,19 +11,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import check_width, positive_int
+from .common import check_width
 
 
 class DPFP(FeatureMap):
     """phi(x)_{i, j} = r_i r_{i + j}, r = relu([x, -x]); 1 <= nu <= 2 head_dim - 1, the number of shifts.
 
-    The half of r for negative coordinates is relu(-x); some ports have -relu(x), which is another map.
+    The half of r for negative coordinates is relu(-x); some ports use -relu(x), which is a different map.
     """
 
     def __init__(self, head_dim: int, *, nu: int = 1) -> None:
-        positive_int("head_dim", head_dim)
-        if positive_int("nu", nu) > 2 * head_dim - 1:
+        whole("head_dim", head_dim, 1)
+        if whole("nu", nu, 1) > 2 * head_dim - 1:
             raise ValueError(f"nu ({nu}) must be at most 2 head_dim - 1 = {2 * head_dim - 1}: longer shifts repeat")
         super().__init__(head_dim, feature_dim=2 * head_dim * nu)
         self.nu = nu

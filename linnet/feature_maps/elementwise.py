@@ -1,30 +1,30 @@
-"""Maps that act on each coordinate alone, phi(x)_i = f(x_i): the width stays D and nothing is learned.
+"""Elementwise maps, phi(x)_i = f(x_i): the width stays D and nothing is learned.
 
     elu  elu(x) + 1        relu  max(x, 0)        relu2  max(x, 0)^2        exp  e^x        identity  x
 
 All are cores (see core.py), so an op can apply them while it loads q and k. Non-negative, except identity. Only
-identity has a kernel that depends on q . k alone; for the others phi(q) . phi(k) is the shortest form there is.
+identity has a kernel that depends on q . k alone; the others have no shorter form than phi(q) . phi(k).
 """
 
 from __future__ import annotations
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import positive_int
 from .core import Core
 
 
 class Elementwise(FeatureMap):
-    """No options: the width stays head_dim."""
+    """Base class of maps without options, of width head_dim."""
 
     def __init__(self, head_dim: int) -> None:
-        super().__init__(positive_int("head_dim", head_dim))
+        super().__init__(whole("head_dim", head_dim, 1))
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}"
 
 
 class Identity(Elementwise):
-    """phi(x) = x, kernel q . k: plain (unnormalised) linear attention, or inputs that are mapped already.
+    """phi(x) = x, kernel q . k: plain (unnormalised) linear attention, or inputs that are already mapped.
 
     Schlag et al. 2021, arXiv:2102.11174. The kernel takes both signs: use it with `normalize=False`.
     """

@@ -2,8 +2,8 @@
 
     phi(x) = softmax([W x, -W x])        over the 2 D features of one token; W starts as the identity
 
-Zhang et al. 2024, arXiv:2402.04347. D head width; W is learned per head and, as in the paper, apart for q and k.
-The softmax is over features, not over time: it bounds the exponential and looks at one token only.
+Zhang et al. 2024, arXiv:2402.04347. D head width; W is learned per head and, as in the paper, separate for q and k.
+The softmax is over features, not over time: it bounds the exponential and sees one token only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .common import one_of, positive_int
+from ..errors import whole
+from .common import one_of
 from .core import Core
 from .learned import LearnedMap
 
@@ -21,9 +22,9 @@ ACTIVATIONS = ("joint", "halves", "exp")
 class Hedgehog(LearnedMap):
     """phi(x) = activation([W x + b, -(W x + b)]), width 2 D.
 
-    activation  "joint": one softmax over all 2 D, as the authors' later code; "halves": [softmax(W x), softmax(-W x)],
-                as in LoLCATs (Zhang et al. 2024, arXiv:2410.10254); "exp": the bare exponential of the paper's
-                equation, which overflows where |W x| exceeds 88 in float32 (11 in float16)
+    activation  "joint": one softmax over all 2 D, as in the authors' later code; "halves": [softmax(W x),
+                softmax(-W x)], as in LoLCATs (Zhang et al. 2024, arXiv:2410.10254); "exp": the exponential of the
+                paper's equation, which overflows where |W x| exceeds 88 in float32 (11 in float16)
     bias        add b, starting at 0
     tie_qk      share W between q and k
     """
@@ -31,7 +32,7 @@ class Hedgehog(LearnedMap):
     def __init__(
         self, head_dim: int, n_heads: int = 1, *, activation: str = "joint", bias: bool = False, tie_qk: bool = False
     ) -> None:
-        positive_int("head_dim", head_dim)
+        whole("head_dim", head_dim, 1)
         super().__init__(head_dim, n_heads, rows=head_dim, feature_dim=2 * head_dim, bias=bias, tie_qk=tie_qk)
         self.activation = one_of("activation", activation, ACTIVATIONS)
         self.core = Core("exp") if activation == "exp" else Core("identity")

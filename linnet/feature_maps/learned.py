@@ -1,8 +1,8 @@
-"""A learned linear map per head, for q and for k: what Hedgehog and T2R put before their non-linearity.
+"""A learned linear map per head for q and k: the part of Hedgehog and T2R before their non-linearity.
 
     y_h = W_h x_h + b_h,     x [..., H, D] -> y [..., H, R]
 
-W has shape [H, R, D]. With `tie_qk` q and k share W; otherwise each has its own. Computed in float32 or wider.
+W has shape [H, R, D]. With `tie_qk` q and k share W; otherwise each has one. Computed in float32 or wider.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import check_heads, positive_int, product
+from .common import check_heads, product
 
 
 class HeadLinear(nn.Module):
-    """y_h = W_h x_h + b_h; the caller fills `weight`, `bias` starts at zero."""
+    """y_h = W_h x_h + b_h; the caller initialises `weight`, `bias` starts at zero."""
 
     def __init__(self, n_heads: int, head_dim: int, rows: int, *, bias: bool) -> None:
         super().__init__()
@@ -33,8 +34,8 @@ class LearnedMap(FeatureMap):
     """phi(x) = core(activate(W x + b)); subclasses choose `core` and `activate`."""
 
     def __init__(self, head_dim: int, n_heads: int, *, rows: int, feature_dim: int, bias: bool, tie_qk: bool) -> None:
-        super().__init__(positive_int("head_dim", head_dim), feature_dim=feature_dim)
-        self.n_heads = positive_int("n_heads", n_heads)
+        super().__init__(whole("head_dim", head_dim, 1), feature_dim=feature_dim)
+        self.n_heads = whole("n_heads", n_heads, 1)
         self.tie_qk = tie_qk
         self.q = HeadLinear(n_heads, head_dim, rows, bias=bias)
         self.k = None if tie_qk else HeadLinear(n_heads, head_dim, rows, bias=bias)

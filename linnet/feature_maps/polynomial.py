@@ -1,4 +1,4 @@
-"""Polynomial kernels of q . k, by symmetric features: every monomial once, weighted by how often it occurs.
+"""Polynomial kernels of q . k through symmetric features: every monomial once, weighted by its count.
 
     phi(q) . phi(k) = (scale q . k + bias)^degree = sum_p C(degree, p) bias^(degree - p) scale^p (q . k)^p
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from math import comb, isfinite
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import positive_float, positive_int
+from .common import positive_float
 from .core import Core
 
-MAX_FEATURES = 2**22  # a state of this many rows per head is a mistake in the sizes, not a wish
+MAX_FEATURES = 2**22  # a state with more rows per head than this is a mistake in the sizes
 
 
 class Polynomial(FeatureMap):
@@ -25,10 +26,10 @@ class Polynomial(FeatureMap):
     """
 
     def __init__(self, head_dim: int, *, degree: int = 2, bias: float = 0.0, scale: float | None = None) -> None:
-        super().__init__(positive_int("head_dim", head_dim))
+        super().__init__(whole("head_dim", head_dim, 1))
         if not isinstance(bias, int | float) or not isfinite(bias) or bias < 0:
             raise ValueError(f"bias ({bias!r}) must be a finite number >= 0, or the kernel has no real features")
-        self.degree = positive_int("degree", degree)
+        self.degree = whole("degree", degree, 1)
         self.bias = float(bias)
         self.scale = head_dim**-0.5 if scale is None else positive_float("scale", scale)
         powers = range(degree + 1)
@@ -42,7 +43,7 @@ class Polynomial(FeatureMap):
 
 
 def check_features(feature_dim: int, what: str, head_dim: int) -> int:
-    """`feature_dim`, or a ValueError when the expansion is too wide to hold."""
+    """Return `feature_dim`; raise ValueError if the expansion is too wide."""
     if feature_dim > MAX_FEATURES:
         raise ValueError(
             f"{what} at head_dim {head_dim} needs {feature_dim} features, more than {MAX_FEATURES}; "

@@ -17,17 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import check_width, positive_float, positive_int, product
+from .common import check_width, positive_float, product
 from .core import Core
 
 
 class RandomMap(FeatureMap):
     """A map with a drawn matrix W [rows, D].
 
-    The first draw comes from `generator`, or from `seed` when none is given. `redraw(generator)` draws from the one it
-    is given; `redraw()` takes the next draw of `seed`, counted by the buffer `draws`, so a reloaded map goes on where
-    it stopped.
+    The first draw comes from `generator`, or from `seed` if None. `redraw(generator)` draws from that generator;
+    `redraw()` takes the next draw of `seed`, counted by the buffer `draws`, so a reloaded map continues where it
+    stopped.
     """
 
     projection: Tensor
@@ -45,24 +46,21 @@ class RandomMap(FeatureMap):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__(head_dim, feature_dim=feature_dim)
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(
-                f"seed ({seed!r}) must be an integer from 0 to 2^63 - 1; a torch.Generator goes in generator="
-            )
+        whole("seed", seed, 0, 2**63 - 1, hint="pass a torch.Generator as generator=")
         self.scale = head_dim**-0.5 if scale is None else positive_float("scale", scale)
         self.orthogonal, self.seed = orthogonal, seed
         self.register_buffer("projection", torch.empty(rows, head_dim))
         self.register_buffer("draws", torch.zeros((), dtype=torch.long))
-        if not self.projection.is_meta:  # on the meta device the draw comes with the state dict
+        if not self.projection.is_meta:  # on the meta device W comes with the state dict
             self.redraw(generator)
 
     @torch.no_grad()
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Draw W anew: the features of every later call change, so a running state no longer fits."""
+        """Redraw W. The features of every later call change, so an existing state becomes invalid."""
         if generator is None:
             generator = nth_generator(self.seed, int(self.draws))
         draw = orthogonal_rows if self.orthogonal else gaussian_rows
-        # a new tensor, not an update in place: a backward pass under way keeps the old one
+        # a new tensor, not an in-place update: a pending backward pass keeps the old one
         rows, dim = self.projection.shape
         self.projection = draw(rows, dim, generator).to(self.projection)
         self.draws = self.draws + 1
@@ -75,7 +73,7 @@ class RandomMap(FeatureMap):
         return self.prepare_q(x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        # .half() and .bfloat16() would round W, and every feature with it: it stays float32 or wider
+        # .half() and .bfloat16() would round W and thus every feature: it stays float32 or wider
         kept = self.projection
         super()._apply(fn, recurse)
         if self.projection.dtype in (torch.float16, torch.bfloat16):
@@ -93,9 +91,9 @@ class Favor(RandomMap):
     as many rows, the paper's hyperbolic form; it needs an even `num_features` (2 D when None). With independent rows
     the relative variance is (e^z - 1) / F, z = scale |q + k|^2, and 1 - e^-z times that when antithetic.
 
-    No stabiliser: the usual maximum over the sequence lets the future change the past, and a maximum per token would
-    change phi. None is needed against overflow, for W u - |u|^2 / 2 <= |w|^2 / 2, which is about D / 2. But tokens with
-    |u|^2 / 2 far above 87 (10 in float16) have features that vanish: keep |x|^2 below about 100 sqrt(D).
+    There is no stabiliser: the usual maximum over the sequence lets the future change the past, and a maximum per token
+    would change phi. Overflow needs none, since W u - |u|^2 / 2 <= |w|^2 / 2, about D / 2. But the features of a token
+    with |u|^2 / 2 far above 87 (10 in float16) vanish: keep |x|^2 below about 100 sqrt(D).
     """
 
     core = Core("exp")
@@ -111,8 +109,8 @@ class Favor(RandomMap):
         seed: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        width = 2 * positive_int("head_dim", head_dim) if num_features is None else num_features
-        positive_int("num_features", width)
+        width = 2 * whole("head_dim", head_dim, 1) if num_features is None else num_features
+        whole("num_features", width, 1)
         rows = even_half(width, "antithetic features") if antithetic else width
         super().__init__(
             head_dim,
@@ -133,7 +131,7 @@ class Favor(RandomMap):
         return (w - (square + log(self.feature_dim)) / 2).to(x.dtype)
 
     def kernel(self, q: Tensor, k: Tensor) -> Tensor:  # [..., D], [..., D] -> [...]
-        """exp(scale q . k), the mean of phi(q) . phi(k) over draws."""
+        """Return exp(scale q . k), the mean of phi(q) . phi(k) over draws."""
         return ((q * k).sum(-1) * self.scale).exp()
 
 
@@ -154,7 +152,7 @@ class RandomFourier(RandomMap):
         seed: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        width = 2 * positive_int("head_dim", head_dim) if num_features is None else num_features
+        width = 2 * whole("head_dim", head_dim, 1) if num_features is None else num_features
         super().__init__(
             head_dim,
             rows=even_half(width, "a cosine and a sine per row"),
@@ -170,34 +168,34 @@ class RandomFourier(RandomMap):
         return (torch.cat([w.cos(), w.sin()], dim=-1) * (2 / self.feature_dim) ** 0.5).to(x.dtype)
 
     def kernel(self, q: Tensor, k: Tensor) -> Tensor:  # [..., D], [..., D] -> [...]
-        """exp(-scale |q - k|^2 / 2), the mean of phi(q) . phi(k) over draws."""
+        """Return exp(-scale |q - k|^2 / 2), the mean of phi(q) . phi(k) over draws."""
         return ((q - k).square().sum(-1) * (-self.scale / 2)).exp()
 
 
 def even_half(num_features: int, why: str) -> int:
-    """num_features / 2, or a ValueError when it is odd or not positive."""
-    if positive_int("num_features", num_features) % 2:
+    """Return num_features / 2; raise ValueError if it is odd or not positive."""
+    if whole("num_features", num_features, 1) % 2:
         raise ValueError(f"num_features ({num_features}) must be even: {why}")
     return num_features // 2
 
 
 def nth_generator(seed: int, n: int) -> torch.Generator:
-    """The generator of the n-th draw of `seed`; unlike seed + n, streams of neighbouring seeds do not overlap."""
+    """Return the generator of the n-th draw of `seed`; unlike with seed + n, streams of nearby seeds do not overlap."""
     seeds = torch.randint(2**62, (n + 1,), generator=torch.Generator().manual_seed(seed), device="cpu")
     return torch.Generator().manual_seed(int(seeds[-1]))
 
 
 def gaussian_rows(rows: int, dim: int, generator: torch.Generator) -> Tensor:
-    """[rows, dim] independent standard normals, drawn in float64."""
+    """Return [rows, dim] independent standard normals, drawn in float64."""
     return torch.randn(rows, dim, dtype=torch.float64, generator=generator, device=generator.device)
 
 
 def orthogonal_rows(rows: int, dim: int, generator: torch.Generator) -> Tensor:
-    """[rows, dim]: each row standard normal, rows orthogonal within blocks of `dim`."""
+    """Return [rows, dim] standard normal rows, orthogonal within blocks of `dim`."""
     blocks = []
     for start in range(0, rows, dim):
         q, r = torch.linalg.qr(gaussian_rows(dim, dim, generator))
-        q = q * r.diagonal().sign()  # without the signs q is not uniform over rotations, and phi is biased
+        q = q * r.diagonal().sign()  # without the signs q is not uniform over rotations and phi is biased
         lengths = gaussian_rows(dim, dim, generator).norm(dim=1, keepdim=True)
         blocks.append((q * lengths)[: rows - start])
     return torch.cat(blocks)

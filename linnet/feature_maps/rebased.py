@@ -1,4 +1,4 @@
-"""ReBased: a quadratic kernel whose scale and vertex are learned, so that a weight can reach zero.
+"""ReBased: a quadratic kernel with learned scale and vertex, so that a weight can reach zero.
 
     kappa(q, k) = (a_Q(q) . a_K(k))^2 / D,     a(x) = gamma * norm(x) + beta
 
@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import check_heads, check_width, one_of, positive_float, positive_int, wide_dtype
+from .common import check_heads, check_width, one_of, positive_float, wide_dtype
 from .core import Core
 
 NORMS = ("layer", "rms", "l2")
@@ -31,7 +32,7 @@ NORM_SCOPES = ("joint", "per_head", "none")
 AFFINES = ("per_head", "shared", "none")
 SQUARES = ("outer", "elementwise")
 
-# Options of ReBased: the rows of the paper's ablation (table 1), then controls that it does not have.
+# Options of ReBased: the rows of the paper's ablation (table 1), then controls that are not in the paper.
 ABLATIONS: dict[str, dict[str, Any]] = {
     "x^2": {"norm_scope": "none", "affine": "none"},
     "norm(x)^2": {"affine": "none"},
@@ -64,14 +65,14 @@ class NormAffine(nn.Module):
     ) -> None:
         super().__init__()
         self.n_heads, self.head_dim, self.norm, self.eps = n_heads, head_dim, norm, eps
-        # only these two look at the axis of heads; the others take any number of heads
+        # only these two depend on the head axis; the others take any number of heads
         self.needs_heads = norm_scope == "joint" or affine == "per_head"
         shape = (n_heads, head_dim) if affine == "per_head" else (head_dim,)
         learned = affine != "none"
         self.gamma = nn.Parameter(torch.ones(shape)) if learned and use_gamma else None
         self.beta = nn.Parameter(torch.zeros(shape)) if learned and use_beta else None
         self.over = {"joint": (n_heads, head_dim), "per_head": (head_dim,), "none": ()}[norm_scope]  # the norm's axes
-        self.fused = norm == "layer" and self.over == shape  # torch's layer norm has the affine part inside then
+        self.fused = norm == "layer" and self.over == shape  # torch's layer norm then includes the affine part
 
     def forward(self, x: Tensor) -> Tensor:  # [..., H, D] -> [..., H, D], in the dtype of x
         if self.needs_heads:
@@ -82,11 +83,11 @@ class NormAffine(nn.Module):
         gamma, beta = (None if p is None else p.to(wide) for p in (self.gamma, self.beta))
         if self.fused:
             return layer_norm(x.to(wide), self.over, gamma, beta, self.eps).to(x.dtype)
-        a = self._normed(x.to(wide))
+        a = self._normalize(x.to(wide))
         a = a if gamma is None else a * gamma
         return (a if beta is None else a + beta).to(x.dtype)
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         if not self.over:
             return x
         if self.norm == "layer":
@@ -98,13 +99,13 @@ class NormAffine(nn.Module):
 
 
 class ReBased(FeatureMap):
-    """kappa(q, k) = (a_Q(q) . a_K(k))^2 / D with a(x) = gamma * norm(x) + beta; see the top of this file.
+    """kappa(q, k) = (a_Q(q) . a_K(k))^2 / D with a(x) = gamma * norm(x) + beta; see the module docstring.
 
     norm        "layer", "rms" or "l2"
-    norm_scope  "joint": over all heads of the token; "per_head": over each head; "none": no norm, whatever `norm` is
+    norm_scope  "joint": over all heads of the token; "per_head": over each head; "none": no norm, `norm` is ignored
     affine      "per_head": gamma and beta [H, D]; "shared": [D], the same for all heads; "none"
-    use_gamma, use_beta    leave one of the two out, as the paper's ablation does (see `ABLATIONS`)
-    tie_qk      one set of parameters for q and k instead of two
+    use_gamma, use_beta    set one to False to omit it, as in the paper's ablation (see `ABLATIONS`)
+    tie_qk      share one set of parameters between q and k
     square      "outer": (a . b)^2 / D; "elementwise": sum_i a_i^2 b_i^2
     """
 
@@ -122,8 +123,8 @@ class ReBased(FeatureMap):
         square: str = "outer",
         eps: float = 1e-5,
     ) -> None:
-        super().__init__(positive_int("head_dim", head_dim))
-        self.n_heads = positive_int("n_heads", n_heads)
+        super().__init__(whole("head_dim", head_dim, 1))
+        self.n_heads = whole("n_heads", n_heads, 1)
         self.norm = one_of("norm", norm, NORMS)
         self.norm_scope = one_of("norm_scope", norm_scope, NORM_SCOPES)
         self.affine = one_of("affine", affine, AFFINES)
@@ -149,12 +150,12 @@ class ReBased(FeatureMap):
         self.k = None if tie_qk else affines[1]
 
     def prepare_q(self, x: Tensor) -> Tensor:  # [..., H, D] -> [..., H, D]
-        return self._squared(self.q(x))
+        return self._square(self.q(x))
 
     def prepare_k(self, x: Tensor) -> Tensor:  # [..., H, D] -> [..., H, D]
-        return self._squared(self.q(x) if self.k is None else self.k(x))
+        return self._square(self.q(x) if self.k is None else self.k(x))
 
-    def _squared(self, a: Tensor) -> Tensor:
+    def _square(self, a: Tensor) -> Tensor:
         return a.square() if self.square == "elementwise" else a
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Softmax over the features of one token: the exponential map, bounded.
+"""Softmax over the features of one token: a bounded exponential map.
 
     phi(x) = softmax(x),   each entry in (0, 1), the entries sum to 1
 

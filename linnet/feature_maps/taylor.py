@@ -1,10 +1,10 @@
-"""Taylor maps: the exponential of softmax attention, cut after a few terms, so that finite features exist.
+"""Taylor maps: the exponential of softmax attention, truncated after a few terms so that finite features exist.
 
     phi(q) . phi(k) = sum_{p <= order} s^p / p!,     s = q . k / sqrt(D)        order 2:  1 + s + s^2 / 2 >= 1/2
 
 Arora et al. 2024 (Based), arXiv:2402.18668; Keles et al. 2022, arXiv:2209.04881. D head width.
-`Taylor` has symmetric features, 1 + D + D (D + 1) / 2 of them at order 2; `TaylorFull` is the plain form, 1 + D + D^2,
-kept to compare with. The inner products are the same.
+`Taylor` has symmetric features, 1 + D + D (D + 1) / 2 of them at order 2; `TaylorFull` is the reference form without
+symmetry, 1 + D + D^2. The inner products are the same.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from math import factorial
 import torch
 from torch import Tensor
 
+from ..errors import whole
 from .base import FeatureMap
-from .common import check_width, positive_float, positive_int
+from .common import check_width, positive_float
 from .core import Core
 from .polynomial import check_features
 
@@ -23,13 +24,13 @@ from .polynomial import check_features
 class Taylor(FeatureMap):
     """kappa(s) = 1 + s + ... + s^order / order!, s = scale q . k; symmetric features. Based at order 2.
 
-    `scale` is 1 / sqrt(head_dim) when None. Even orders are positive; odd orders are negative for very negative s.
-    float16 overflows where |x|^order nears 65504.
+    `scale` defaults to 1 / sqrt(head_dim). Even orders are positive; odd orders are negative for very negative s.
+    float16 overflows where |x|^order approaches 65504.
     """
 
     def __init__(self, head_dim: int, *, order: int = 2, scale: float | None = None) -> None:
-        super().__init__(positive_int("head_dim", head_dim))
-        self.order = positive_int("order", order)
+        super().__init__(whole("head_dim", head_dim, 1))
+        self.order = whole("order", order, 1)
         self.scale = head_dim**-0.5 if scale is None else positive_float("scale", scale)
         self.core = taylor_core(order, self.scale)
         self.feature_dim = check_features(self.core.feature_dim(head_dim), f"order {order}", head_dim)
@@ -39,14 +40,14 @@ class Taylor(FeatureMap):
 
 
 class TaylorFull(FeatureMap):
-    """The same kernel through all D^p products of each order p, no symmetry used: the reference for `Taylor`.
+    """The same kernel through all D^p products of each order p, without symmetry: the reference for `Taylor`.
 
     phi(x) = [1, x sqrt(scale), vec(x x^T) scale / sqrt(2), ...], width 1 + D + D^2 + ... + D^order.
     """
 
     def __init__(self, head_dim: int, *, order: int = 2, scale: float | None = None) -> None:
-        super().__init__(positive_int("head_dim", head_dim))
-        self.order = positive_int("order", order)
+        super().__init__(whole("head_dim", head_dim, 1))
+        self.order = whole("order", order, 1)
         self.scale = head_dim**-0.5 if scale is None else positive_float("scale", scale)
         self.feature_dim = check_features(sum(head_dim**p for p in range(order + 1)), f"order {order}", head_dim)
 
@@ -70,5 +71,5 @@ class TaylorFull(FeatureMap):
 
 
 def taylor_core(order: int, scale: float) -> Core:
-    """The polynomial core with coefficients scale^p / p!."""
+    """Return the polynomial core with coefficients scale^p / p!."""
     return Core("polynomial", tuple(scale**p / factorial(p) for p in range(order + 1)))

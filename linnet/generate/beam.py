@@ -1,10 +1,10 @@
-"""Beam search: the continuation with the largest score, among those that stay in a beam of the `beams` best.
+"""Beam search: the continuations with the highest score among the `beams` best at each step.
 
-    score = sum of log p(token | those before) / length ** length_penalty       length in tokens, a stop token counted
+    score = sum of log p(token | earlier tokens) / length ** length_penalty     length in tokens, with the stop token
 
-At each step every running beam is continued by every token, and the `beams` largest sums stay; one that ends in a stop
-token leaves the beam with its score (Sutskever et al. 2014, arXiv:1409.3215, section 3.2). The search ends when no
-running beam can still reach the scores that are wanted: sums only fall, so the best a beam can do is known.
+At each step every running beam is extended by every token, and the `beams` largest sums stay; a beam that ends in a
+stop token is finished (Sutskever et al. 2014, arXiv:1409.3215, section 3.2). The search ends when no running beam can
+still reach the requested scores: sums only decrease, so the best score of a beam is bounded.
 N vocabulary, R running beams.
 """
 
@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from ..data import Tokenizer
+from ..errors import ArgumentError, is_number, whole
 from ..models import Model, ModelState
-from .engine import Engine, engine_for
-from .generation import READ, Completion
-from .pieces import whole_text
-from .requests import Prompt, check_model, check_room, check_states, check_tokens, check_whole, token_prompts
+from .completion import Completion
+from .detokenizer import decode_continuation
+from .engine import READ, Engine, engine_for
+from .requests import Prompt, check_model, check_room, check_states, prompt_tokens, token_ids
 from .sampling import best, log_softmax
 
-PENALTY = 10  # beyond it, length ** penalty is soon no number
+PENALTY = 10  # beyond it, length ** penalty soon overflows
 
 
 @dataclass(frozen=True)
@@ -52,34 +53,33 @@ def beam_search(
     engine: Engine | None = None,
     weights: str = "float32",
 ) -> list[Completion]:
-    """The `returned` best continuations, best first, with `score` and `logprobs`; other options as for `generate`.
+    """Return the `returned` best continuations, best first, with `score` and `logprobs`; other options as `generate`.
 
-    length_penalty: 0 compares sums, which favours short ones; 1 compares means per token; above 1 favours long ones.
+    `length_penalty` 0 compares sums, which favours short ones; 1 compares means per token; above 1 favours long ones.
     """
     language = check_model(model, tokenizer)
-    (tokens,) = token_prompts(language, [prompt], tokenizer, begins=states is None)
+    tokens = prompt_tokens("prompt 0", prompt, tokenizer, language.config.vocab_size, begins=states is None)
     check_states(states, 1)
-    check_room(language, [tokens], states, max_tokens)
-    check_whole("beams", beams, 1)
-    check_whole("returned", returned, 1, beams)
-    stops = frozenset(check_tokens("stop_tokens", stop_tokens, model.config.vocab_size))
-    number = isinstance(length_penalty, (int, float)) and not isinstance(length_penalty, bool)
-    if not number or not -PENALTY <= length_penalty <= PENALTY:
-        raise ValueError(f"length_penalty is {length_penalty!r}; accepted: {-PENALTY} to {PENALTY}; 1 compares means")
+    check_room(language, "prompt 0", len(tokens), states, max_tokens)
+    whole("beams", beams, 1)
+    whole("returned", returned, 1, beams)
+    stops = frozenset(token_ids("stop_tokens", stop_tokens, model.config.vocab_size))
+    if not is_number(length_penalty) or not -PENALTY <= length_penalty <= PENALTY:
+        raise ArgumentError("length_penalty", length_penalty, f"{-PENALTY} to {PENALTY}", "1 compares means")
     search = _Search(engine_for(language, engine, weights=weights), beams, max_tokens, length_penalty, returned)
     try:
-        found = search.run(torch.tensor(tokens, device=next(model.parameters()).device), states, stops)
+        completions = search.run(torch.tensor(tokens, device=next(model.parameters()).device), states, stops)
     finally:
-        search.engine.leave(search.rows)
-    for done in found:
+        search.engine.remove(search.rows)
+    for done in completions:
         done.prompt_tokens = tokens
         if tokenizer is not None:
-            done.text = whole_text(tokenizer, done.tokens[: -1 if done.finish == "stop" else None])
-    return found
+            done.text = decode_continuation(tokenizer, done.tokens[: -1 if done.finish == "stop" else None])
+    return completions
 
 
 class _Search:
-    """The running beams, each with a row of the engine that has read all its tokens, and the best that are done."""
+    """The running beams, each with a row of the engine that has read all its tokens, and the best finished ones."""
 
     def __init__(self, engine: Engine, beams: int, max_tokens: int, penalty: float, returned: int) -> None:
         self.engine, self.beams, self.max_tokens = engine, beams, max_tokens
@@ -89,7 +89,7 @@ class _Search:
         self.done: list[Completion] = []  # best first
 
     def run(self, prompt: Tensor, states: ModelState | None, stops: frozenset[int]) -> list[Completion]:
-        self.rows = self.engine.join(states)
+        self.rows = self.engine.add(states)
         for part in prompt.split(READ):
             logits = self.engine.read(part, self.rows[0])[None]  # [1,N]
         for length in range(1, self.max_tokens + 1):
@@ -102,7 +102,7 @@ class _Search:
         return self.done
 
     def _extend(self, logits: Tensor, stops: frozenset[int], *, last: bool) -> list[int]:
-        """Continue the beams by one token; returns, for each that runs on, the number of the beam it came from."""
+        """Extend the beams by one token; return, for each that continues, the index of the beam it extends."""
         scores = log_softmax(logits)  # [R,N]
         sums = np.array([[beam.total] for beam in self.running]) + scores
         parents, running = [], []
@@ -130,19 +130,19 @@ class _Search:
         self.done = sorted([*self.done, done], key=lambda d: -(d.score or 0.0))[: self.returned]  # stable
 
     def _can_win(self, length: int) -> bool:
-        """Whether a running beam of this length could still get among those that are wanted."""
+        """Return whether a running beam of this length could still be among the best."""
         if len(self.done) < self.returned:
             return True
         longest = self.max_tokens if self.penalty > 0 else length + 1
         return any(self._score(beam.total, longest) > self._worst() for beam in self.running)
 
     def _follow(self, parents: list[int]) -> None:
-        """Rows of the engine for the beams that run on: the states of their parents."""
+        """Give each beam that continues a row of the engine with the state of its parent."""
         if parents != list(range(len(self.rows))):
             state = self.engine.state(self.rows).select(parents)
-            self.engine.leave(self.rows)
+            self.engine.remove(self.rows)
             self.rows = []
-            self.rows = self.engine.join(state)
+            self.rows = self.engine.add(state)
 
     def _score(self, total: float, length: int) -> float:
         return total / length**self.penalty

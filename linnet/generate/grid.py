@@ -1,9 +1,9 @@
-"""save_grid: images beside each other in one PNG file, with nothing but the standard library's zlib.
+"""save_grid: write a grid of images to a PNG file, with zlib of the standard library only.
 
-    value v of L levels  ->  round(255 v / (L - 1));   -1, a value that is not there  ->  the colour of the gaps
+    value v of L levels  ->  round(255 v / (L - 1));   -1, a missing value  ->  the colour of the gaps
 
-What was given to a completion is marked by a bar in the gap at its left, as high as what was given.
-The same images make the same bytes. PNG: W3C recommendation, third edition, sections 5 and 11.
+A bar in the gap to the left of a completion is as high as its given part.
+The same images give the same bytes. PNG: W3C recommendation, third edition, sections 5 and 11.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, RGB = 0, 2  # colour types
-GAP_COLOUR = 96  # dark grey, in all channels: neither the black of a background nor the white of a stroke
+GAP_COLOUR = 96  # dark grey: neither a black background nor a white stroke
 BAR_COLOUR = (255, 160, 0)
 
 
 def save_grid(path: str | os.PathLike[str], images: Tensor, **how: Any) -> None:
-    """`grid(images, **how)` in a PNG file; a file that is there is replaced in one move."""
+    """Write `grid(images, **how)` to a PNG file, atomically."""
     data = png(grid(images, **how))
     with atomic(Path(path)) as file:
         file.write(data)
@@ -44,9 +44,9 @@ def grid(
     gap: int = 2,
     given: Sequence[int] | None = None,
 ) -> Array:
-    """Images [N,H,W] or [N,H,W,3] as one picture, uint8 [h,w] or [h,w,3], row after row, with gaps around them all.
+    """Arrange images [N,H,W] or [N,H,W,3] in rows, with gaps around all of them: uint8 [h,w] or [h,w,3].
 
-    A pixel is drawn `scale` times as wide and high. `given`: how many values of each image were given, 0 for none.
+    Each pixel is enlarged `scale` times. `given`: the number of given values of each image, 0 for none.
     """
     _check(images, levels, given, columns=columns, scale=scale, gap=gap)
     cells = _colours(images.cpu().numpy(), levels)  # [N,H,W] or [N,H,W,3] uint8
@@ -66,7 +66,7 @@ def grid(
 
 
 def png(picture: Array) -> bytes:
-    """A PNG file of uint8 [h,w] (grey) or [h,w,3] (RGB), 8 bits a channel."""
+    """Encode uint8 [h,w] (grey) or [h,w,3] (RGB) as PNG, 8 bits per channel."""
     if picture.dtype != np.uint8 or picture.ndim not in (2, 3) or picture.shape[2:] not in ((), (3,)):
         raise ValueError(f"the picture is {picture.dtype} {list(picture.shape)}; accepted: uint8 [h,w] or [h,w,3]")
     high, wide = picture.shape[:2]
@@ -88,10 +88,10 @@ def _check(images: Tensor, levels: int, given: Sequence[int] | None, **sizes: in
     if images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)) or not images.numel():
         raise ValueError(f"images have shape {list(images.shape)}; accepted: [N,H,W] or [N,H,W,3], 1 image or more")
     if images.is_floating_point() or levels < 2:
-        raise ValueError(f"images are {images.dtype} of {levels} levels; accepted: whole numbers, 2 levels or more")
+        raise ValueError(f"images are {images.dtype} of {levels} levels; accepted: integers, 2 levels or more")
     low, high = int(images.min()), int(images.max())
     if low < -1 or high >= levels:
-        raise ValueError(f"images have values {low} to {high}; accepted: 0 to {levels - 1}, or -1 for none")
+        raise ValueError(f"images have values {low} to {high}; accepted: 0 to {levels - 1}, or -1 for a missing value")
     for name, value in sizes.items():
         least = 0 if name == "gap" and given is None else 1
         if value < least:

@@ -1,30 +1,91 @@
-"""What a call for text asks for, checked as a whole before a single token is read.
+"""Request: a prompt and how to continue it, checked completely before any token is read.
 
-    prompts = token_prompts(model, ["It was", [73, 116]], tokenizer)      -> lists of token numbers
-    check_room(model, prompts, states, max_tokens)                        learned positions have an end
+    request = Request(prompt="It was", max_tokens=50, stop="\\n", sampling=Sampling(temperature=0.8))
+    job = check_request(model, tokenizer, request)          plain values; ArgumentError for a bad field
 
-One prompt that cannot be is named by its index, and then nothing is generated for any of them.
+Learned positions are limited, so `check_room` refuses a request that would not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
 from ..data import Tokenizer
-from ..errors import StateError
+from ..errors import ArgumentError, StateError, whole
 from ..models import LanguageModel, Model, ModelState
-from .pieces import longest_token
+from .detokenizer import longest_token
+from .sampling import Sampling
 
 Prompt: TypeAlias = "str | Sequence[int] | Tensor"
+FROM_STATE = "to continue from a state, start the prompt with the last sampled token"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One prompt to continue.
+
+    prompt       a text (with a tokenizer), or token ids as a list or a tensor [T]; never empty
+    max_tokens   maximum number of tokens to sample
+    sampling     temperature, filters and seed
+    stop         strings that end the completion, also across tokens; the text ends before them
+    stop_tokens  tokens that end it
+    logprobs     report the log-probability of each token, and of this many of the most likely ones (0: none)
+    state        state to start from, one row; None: the start of a sequence
+    row          number of the random stream: requests with one seed and different rows draw independently; the i-th
+                 prompt of a `Generation` has row i
+    name         name of the prompt in error messages
+    """
+
+    prompt: Prompt
+    max_tokens: int = 256
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: str | Sequence[str] = ()
+    stop_tokens: Sequence[int] = ()
+    logprobs: int | None = None
+    state: ModelState | None = None
+    row: int = 0
+    name: str = "prompt"
+
+
+class Job(NamedTuple):
+    """A checked request, as plain values."""
+
+    prompt: list[int]
+    max_tokens: int
+    sampling: Sampling
+    stop: tuple[str, ...]
+    stop_tokens: frozenset[int]
+    logprobs: int | None
+    state: ModelState | None
+    row: int
+
+
+def check_request(model: LanguageModel, tokenizer: Tokenizer | None, request: Request) -> Job:
+    """Return the request as plain values, or raise for the first field that is not accepted."""
+    if not isinstance(request, Request):
+        raise ArgumentError("request", request, "a linnet.generate.Request")
+    if not isinstance(request.sampling, Sampling):
+        raise ArgumentError("sampling", request.sampling, "a linnet.generate.Sampling")
+    state, vocab_size = request.state, model.config.vocab_size
+    prompt = prompt_tokens(request.name, request.prompt, tokenizer, vocab_size, begins=state is None)
+    check_states(state, 1)
+    check_room(model, request.name, len(prompt), state, request.max_tokens)
+    stop = stop_strings(request.stop, tokenizer, request.max_tokens)
+    if request.logprobs is not None:
+        whole("logprobs", request.logprobs, 0, vocab_size)
+    stop_tokens = frozenset(token_ids("stop_tokens", request.stop_tokens, vocab_size))
+    row = whole("row", request.row, 0, 2**64 - 1)
+    return Job(prompt, request.max_tokens, request.sampling, stop, stop_tokens, request.logprobs, state, row)
 
 
 def check_model(model: Model, tokenizer: Tokenizer | None) -> LanguageModel:
-    """The model, if it writes text and the tokenizer is of its size."""
+    """Return the model; raise ValueError unless it is a language model and the tokenizer has its size."""
     if not isinstance(model, LanguageModel):
-        raise ValueError(f"a {type(model).__name__} does not write text; accepted: a language model (task 'language')")
+        raise ValueError(f"a {type(model).__name__} does not generate text; accepted: a language model")
     if tokenizer is not None and tokenizer.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, the model {model.config.vocab_size}; use the tokenizer "
@@ -33,107 +94,92 @@ def check_model(model: Model, tokenizer: Tokenizer | None) -> LanguageModel:
     return model
 
 
-def token_prompts(
-    model: LanguageModel, prompts: Iterable[Prompt], tokenizer: Tokenizer | None, *, begins: bool = True
-) -> list[list[int]]:
-    """Each prompt as token numbers, at least one, all in the vocabulary; a text that begins gets its prefix."""
+def list_prompts(prompts: Iterable[Prompt]) -> list[Prompt]:
+    """Return the prompts as a list, 1 or more; raise for a single prompt, since a str is iterable too."""
     if isinstance(prompts, (str, Tensor)):
         raise ValueError(f"prompts is one {type(prompts).__name__}; accepted: a list of prompts; use [prompt]")
-    found = [_tokens(i, prompt, tokenizer, model.config.vocab_size, begins) for i, prompt in enumerate(prompts)]
-    if not found:
-        raise ValueError("prompts is empty; accepted: a list of 1 or more prompts")
-    return found
+    listed = list(prompts)
+    if not listed:
+        raise ArgumentError("prompts", listed, "a list of 1 or more prompts")
+    return listed
+
+
+def prompt_tokens(
+    name: str, prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int, *, begins: bool = True
+) -> list[int]:
+    """Return a prompt as token ids, one or more; a text that starts a sequence gets the tokenizer's prefix."""
+    given: Any = prompt
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise ValueError(f"{name} is a str, but there is no tokenizer; pass one, or token ids")
+        given = [*(tokenizer.prefix if begins else ()), *tokenizer.encode(prompt)]
+    elif isinstance(prompt, Tensor):
+        if prompt.ndim != 1 or prompt.is_floating_point():
+            raise ValueError(f"{name} is {prompt.dtype} {list(prompt.shape)}; accepted: integers [T]")
+        given = prompt.tolist()
+    elif not isinstance(prompt, Sequence):
+        raise ArgumentError(name, prompt, "a text, or token ids as a list or a tensor [T]")
+    if len(given) == 0:
+        raise ArgumentError(name, given if isinstance(prompt, Tensor) else prompt, "one token or more", FROM_STATE)
+    return token_ids(name, given, vocab_size)
 
 
 def check_states(states: ModelState | None, rows: int) -> None:
-    """StateError unless there is a state for each prompt, or one for all."""
+    """Raise StateError unless there is a state for each prompt, or one for all."""
+    if states is not None and not isinstance(states, ModelState):
+        raise StateError(f"the state is a {type(states).__name__}; accepted: a ModelState")
     if states is not None and len(states.position) not in (1, rows):
         raise StateError(f"states has {len(states.position)} rows for {rows} prompts; accepted: one for each, or one")
 
 
 def row_state(states: ModelState | None, row: int) -> ModelState | None:
-    """The state that a prompt goes on from."""
+    """Return the state that prompt number `row` starts from."""
     return states if states is None or len(states.position) == 1 else states.select([row])
 
 
-def check_room(
-    model: LanguageModel, prompts: Sequence[Sequence[int]], states: ModelState | None, max_tokens: int
-) -> None:
-    """ValueError unless max_tokens is 1 or more and, with learned positions, every token has one."""
-    check_whole("max_tokens", max_tokens, 1)
+def check_room(model: LanguageModel, name: str, size: int, state: ModelState | None, max_tokens: int) -> None:
+    """Raise unless max_tokens is 1 or more and, with learned positions, there is one for every token."""
+    whole("max_tokens", max_tokens, 1)
     if model.config.positions != "learned":
         return
-    for i, prompt in enumerate(prompts):
-        state = row_state(states, i)
-        begun = len(prompt) + (0 if state is None else int(state.position[0]))
-        left = model.config.max_length - begun + 1  # the last token sampled is not read
-        if left < max_tokens:
-            way_out = f"ask for {left} at most" if left > 0 else "use a shorter prompt"
-            raise ValueError(
-                f"max_tokens is {max_tokens}, but after prompt {i} ({begun} tokens with its state) there is room for "
-                f"{max(left, 0)} in the {model.config.max_length} learned positions of this model; {way_out}"
-            )
+    used = size + (0 if state is None else int(state.position[0]))
+    left = model.config.max_length - used + 1  # the last token sampled is not read
+    if left < max_tokens:
+        room = f"after {name} ({used} tokens with its state) in the {model.config.max_length} learned positions"
+        accepted = f"1 to {left} {room}" if left > 0 else f"none {room}, which are used up"
+        raise ArgumentError("max_tokens", max_tokens, accepted, "" if left > 0 else "use a shorter prompt")
 
 
 def stop_strings(stop: str | Iterable[str], tokenizer: Tokenizer | None, max_tokens: int) -> tuple[str, ...]:
-    """Stop strings that the output can hold."""
+    """Return the stop strings; raise for one that is longer than the output can be."""
     strings = (stop,) if isinstance(stop, str) else tuple(stop)
     if strings and tokenizer is None:
-        raise ValueError(f"stop is {strings!r}, but there is no tokenizer to make text; give one, or use stop_tokens")
+        raise ArgumentError("stop", strings, "none without a tokenizer", "pass a tokenizer, or use stop_tokens")
     longest = longest_token(tokenizer) if strings and tokenizer is not None else None
     for text in strings:
         if not isinstance(text, str) or not text:
-            raise ValueError(
-                f"stop has {text!r}; accepted: strings of 1 or more characters; leave it out to never stop"
-            )
+            raise ArgumentError("stop", text, "strings of 1 or more characters", "leave it out to never stop")
         if longest is None and tokenizer is not None:
             size, most, unit = len(tokenizer.encode(text)), max_tokens, "tokens"
         else:
             size, most, unit = len(text.encode()), max_tokens * (longest or 0), "bytes"
         if size > most:
-            raise ValueError(
-                f"the stop string {_short(text)} has {size} {unit}, but {max_tokens} tokens hold {most} at most, so it "
-                "could never be found; give a shorter one or a larger max_tokens"
-            )
+            accepted = f"strings of up to {most} {unit}, the most that {max_tokens} tokens hold"
+            raise ArgumentError("stop", _short(text), accepted, "use a shorter one, or allow more tokens")
     return strings
 
 
-def check_tokens(name: str, tokens: Iterable[Any], vocab_size: int) -> list[int]:
-    """Whole numbers of the vocabulary, or a sentence with the first that is not one."""
-    found = list(tokens)
-    for at, token in enumerate(found):
+def token_ids(name: str, tokens: Iterable[Any], vocab_size: int) -> list[int]:
+    """Return the tokens as a list of integers; raise ArgumentError for the first that is not in the vocabulary."""
+    listed = list(tokens)
+    for at, token in enumerate(listed):
         if isinstance(token, bool) or not hasattr(token, "__index__"):
-            raise ValueError(f"{name} has {token!r} at {at}; accepted: token numbers from 0 to {vocab_size - 1}")
+            raise ArgumentError(f"{name}[{at}]", token, f"token ids from 0 to {vocab_size - 1}")
         if not 0 <= token < vocab_size:
-            raise ValueError(
-                f"{name}: token {int(token)} at {at} is outside the vocabulary; accepted: 0 to {vocab_size - 1}; use "
-                "the tokenizer the model was trained with"
-            )
-    return [int(token) for token in found]
-
-
-def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """ValueError unless value is a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        upper = "or more" if most is None else f"to {most}"
-        raise ValueError(f"{name} is {value!r}; accepted: a whole number, {least} {upper}")
-
-
-def _tokens(i: int, prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int, begins: bool) -> list[int]:
-    if isinstance(prompt, str):
-        if tokenizer is None:
-            raise ValueError(f"prompt {i} is a str, but there is no tokenizer; give one, or give token numbers")
-        prompt = [*(tokenizer.prefix if begins else ()), *tokenizer.encode(prompt)]
-    elif isinstance(prompt, Tensor):
-        if prompt.ndim != 1 or prompt.is_floating_point():
-            raise ValueError(f"prompt {i} is {prompt.dtype} {list(prompt.shape)}; accepted: whole numbers [T]")
-        prompt = prompt.tolist()
-    elif not isinstance(prompt, Sequence):
-        raise ValueError(f"prompt {i} is {prompt!r}; accepted: a text, or token numbers as a list or a tensor [T]")
-    if len(prompt) == 0:
-        raise ValueError(f"prompt {i} has no tokens; give at least one token, also to go on from a state")
-    return check_tokens(f"prompt {i}", prompt, vocab_size)
+            accepted, hint = f"0 to {vocab_size - 1}", "use the tokenizer the model was trained with"
+            raise ArgumentError(f"{name}[{at}]", int(token), accepted, hint)
+    return [int(token) for token in listed]
 
 
 def _short(text: str, most: int = 40) -> str:
-    return repr(text) if len(text) <= most else f"{text[:most]!r}..."
+    return text if len(text) <= most else f"{text[:most]}..."

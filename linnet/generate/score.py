@@ -1,9 +1,9 @@
-"""score: how many nats a text or an image costs an engine that is stepped through it, given what really came.
+"""score: the negative log-likelihood of a text or an image by stepping an engine through it (teacher forcing).
 
     nats = - sum_t log P(target_t | inputs_0 .. inputs_t)          bits = nats / ln 2
 
-The same number as `model.loss`, which reads everything at once, but for rounding; so what weights of fewer bits cost is
-the difference of the two. B rows, T steps, N values a token or pixel can take, P width of an answer.
+Up to rounding it equals `model.loss`, which reads everything in parallel; the difference of the two is the cost of
+quantised weights. B rows, T steps, N values of a token or pixel, P width of an output.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ OnProgress = Callable[[int, int], None]  # steps taken so far, steps in all
 def score(
     engine: Engine, tokens: Tensor, targets: Tensor | None = None, *, on_progress: OnProgress | None = None
 ) -> tuple[float, int]:
-    """(sum of nats, how many they are a sum of) of rows that join the engine, are stepped, and leave again.
+    """Return (sum of nats, number of targets); the rows are added to the engine and removed at the end.
 
-    A language model has tokens [B,T] and targets [B,T], the token after each, or -100 where none is scored. An image
-    model has tokens [B,T] only, its values: the first follows the start token, and each is scored.
+    A language model takes tokens [B,T] and targets [B,T], the token after each, or -100 for none. An image model takes
+    tokens [B,T] only, its values: the first follows the start token, and all are scored.
     """
     inputs, wanted = _checked(engine, tokens, targets)
     scored = wanted != IGNORE  # [B,T]
     steps = int(scored.any(0).nonzero().max()) + 1 if scored.any() else 0  # the rest is padding
     nats = torch.zeros((), dtype=torch.float64)
-    rows = engine.join(rows=len(inputs)) if steps else []
+    rows = engine.add(rows=len(inputs)) if steps else []
     try:
         for t in range(steps):
-            answer = engine.step(inputs[:, t].contiguous(), rows)  # [B,P]
+            output = engine.step(inputs[:, t].contiguous(), rows)  # [B,P]
             here = scored[:, t]
-            nats -= _log_prob(engine, answer[here], wanted[here, t]).double().sum().cpu()
+            nats -= _log_prob(engine, output[here], wanted[here, t]).double().sum().cpu()
             if on_progress is not None:
                 on_progress(t + 1, steps)
     finally:
         if rows:
-            engine.leave(rows)
+            engine.remove(rows)
     return float(nats), int(scored.sum())
 
 
 @torch.inference_mode()
-def _log_prob(engine: Engine, answer: Tensor, values: Tensor) -> Tensor:
-    """[B,P], [B] -> [B]; float32 or wider."""
+def _log_prob(engine: Engine, output: Tensor, values: Tensor) -> Tensor:
+    """Return log P(values) from the output: [B,P], [B] -> [B], float32 or wider."""
     if isinstance(engine.model, ImageModel):
-        return engine.model.log_prob(answer, values)
-    wide = answer if answer.dtype == torch.float64 else answer.float()
+        return engine.model.log_prob(output, values)
+    wide = output if output.dtype == torch.float64 else output.float()
     return log_softmax(wide, dim=-1).gather(-1, values[:, None])[:, 0]
 
 
 def _checked(engine: Engine, tokens: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What is read and what is scored, [B,T] each."""
+    """Return the inputs and the targets, [B,T] each."""
     model = engine.model
     if not isinstance(model, (LanguageModel, ImageModel)):
         raise ValueError(f"a {type(model).__name__} has no tokens to score; accepted: a language or an image model")
     if tokens.ndim != 2 or not tokens.numel():
-        raise ValueError(f"tokens have shape {list(tokens.shape)}; accepted: [B,T], one row or more of one or more")
+        raise ValueError(f"tokens have shape {list(tokens.shape)}; accepted: [B,T], B and T of 1 or more")
     check_tokens(tokens, model.config.vocab_size)
     if isinstance(model, ImageModel):
         if targets is not None:

@@ -1,14 +1,14 @@
-"""Session: one stream of tokens for interactive use, a row of an engine: feed, sample, go back, edit, branch, save.
+"""Session: one stream of tokens for interactive use: feed, sample, roll back, edit, fork and save.
 
     with Session(model, tokenizer=tokenizer, keep=32) as session:
         logits = session.feed("Once upon a time")           [N], of the next token
-        token = session.sample(Sampling(temperature=0.8))   chosen, and read
-        session.rollback(1)                                 as if it had never been
-        branches = session.fork(100)                        the past is read once
+        token = session.sample(Sampling(temperature=0.8))   chosen and read
+        session.rollback(1)                                 undone
+        branches = session.fork(100)                        without reading the tokens again
 
-`keep` states are kept, one `every` so many tokens: `keep * every` tokens can be taken back, for the memory of `keep`
-states. With `every` 1, the default, a rollback is exact to the last bit; above 1, the few tokens since the last state
-kept are read again, and rounding may differ. N vocabulary.
+A session keeps the last `keep` states, one per `every` tokens, so that up to `keep * every` tokens can be rolled back
+for the memory of `keep` states. With `every` 1, the default, a rollback is exact to the last bit; above 1, the tokens
+since the last kept state are read again, and rounding may differ. N vocabulary.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ import torch
 from torch import Tensor
 
 from ..data import Tokenizer
-from ..errors import StateError
+from ..errors import StateError, is_whole, whole
 from ..models import LanguageModel, ModelState
 from ..models.language import check_tokens
 from ..models.state import load_saved
 from ..ops.state import PathLike
-from .engine import Engine, engine_for
+from .engine import READ, Engine, engine_for
 from .sampling import Draws, Sampling, choose
-
-CHUNK = 4096  # tokens read at once: what a long prompt needs in memory stays bounded
 
 
 class Mark(NamedTuple):
-    """A place to go back to."""
+    """A point to roll back to."""
 
     at: int  # tokens read
     state: ModelState
@@ -44,7 +42,10 @@ class Mark(NamedTuple):
 
 
 class Session:
-    """Sessions may share an engine; each leaves it when it is closed. `state`: where to start, one row."""
+    """One row of an engine, which several sessions may share; `close` removes it. `state`: one row to start from.
+
+    Threads: use one session from one thread at a time. Several sessions may run on one engine, each in its own thread.
+    """
 
     def __init__(
         self,
@@ -59,29 +60,28 @@ class Session:
     ) -> None:
         _check(model, tokenizer, state)
         for name, value, least in (("keep", keep, 0), ("every", every, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}; accepted: a whole number, {least} or more")
+            whole(name, value, least)
         self.model, self.tokenizer, self.keep, self.every = model, tokenizer, keep, every
         self.engine = engine_for(model, engine, weights=weights)
-        self._before = 0 if state is None else int(state.position[0])  # tokens read before those we know
+        self._before = 0 if state is None else int(state.position[0])  # tokens read before the known ones
         self._tokens: list[int] = []
         self._logits: Tensor | None = None
         self._kept: deque[Mark] = deque(maxlen=keep)  # oldest first
-        self._row: int | None = self.engine.join(state)[0]
+        self._row: int | None = self.engine.add(state)[0]
 
     @property
     def tokens(self) -> list[int]:
-        """Every token read so far; of a session that began from a state alone, those since then."""
+        """All tokens read so far; without a known history, those since the state that the session started from."""
         return list(self._tokens)
 
     @property
     def text(self) -> str:
         """The tokens as text."""
-        return self._named("the text of the tokens").decode(self._tokens)
+        return self._require_tokenizer("the text of the tokens").decode(self._tokens)
 
     @property
     def logits(self) -> Tensor | None:  # [N]
-        """What the model says of the next token; None before the first."""
+        """Logits of the next token; None before the first."""
         return self._logits
 
     @property
@@ -90,18 +90,18 @@ class Session:
         return self.engine.state([self._live()])
 
     def feed(self, given: str | Sequence[int] | Tensor) -> Tensor:  # [N]
-        """Read text or tokens, one or more; the logits of the token after them. What fails changes nothing."""
-        return self._advance(self._ids(given, len(self._tokens)))
+        """Read text or tokens, one or more; return the logits of the next token. An error changes nothing."""
+        return self._advance(self._to_ids(given, len(self._tokens)))
 
     def sample(self, sampling: Sampling | None = None) -> int:
-        """Choose the next token, read it, return it.
+        """Choose the next token, read it and return it.
 
-        The draw is a function of the seed and of how many tokens were read: the same again after a rollback, and the
-        same in every fork, unless each has a seed of its own.
+        The draw is a function of the seed and the number of tokens read: the same after a rollback, and in every fork
+        that uses the same seed.
         """
         how = Sampling() if sampling is None else sampling
         if self._logits is None:
-            raise StateError("there are no logits to sample from: no token was read here yet; feed one or more first")
+            raise StateError("there are no logits to sample from: no token was read yet; feed one or more first")
         seen = None
         if how.repetition_penalty != 1:
             seen = np.zeros((1, len(self._logits)), dtype=bool)
@@ -111,13 +111,11 @@ class Session:
         return token
 
     def rollback(self, n: int) -> None:
-        """Take the last n tokens back."""
+        """Undo the last n tokens."""
         reach = len(self._tokens) - self._kept[0].at if self._kept else 0
-        if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n <= reach:
+        if not is_whole(n, 0, reach):
             kept = f"keep is {self.keep}, every is {self.every}"
-            raise StateError(
-                f"cannot take {n!r} tokens back; accepted here: 0 to {reach} ({kept}); open it with a larger keep"
-            )
+            raise StateError(f"cannot roll back {n!r} tokens; accepted here: 0 to {reach} ({kept}); use a larger keep")
         goal = len(self._tokens) - n
         if n == 0:
             return
@@ -125,24 +123,24 @@ class Session:
             self._kept.pop()
         mark = self._kept.pop()
         again = self._tokens[mark.at : goal]
-        self._return(mark)
+        self._go_back(mark)
         if again:
             self._advance(torch.tensor(again))
 
     def replace(self, n: int, given: str | Sequence[int] | Tensor) -> Tensor:  # [N]
-        """Edit and go on: these tokens in place of the last n. What fails changes nothing."""
-        ids = self._ids(given, len(self._tokens) - n)
+        """Replace the last n tokens by these; return the logits. An error changes nothing."""
+        ids = self._to_ids(given, len(self._tokens) - n)
         mark, kept, tokens = self._mark(), self._kept.copy(), self.tokens
         try:
             self.rollback(n)
             return self._advance(ids)
         except BaseException:  # an interrupt as well
-            self._return(mark)
+            self._go_back(mark)
             self._kept, self._tokens = kept, tokens
             raise
 
     def fork(self, copies: int = 1) -> list[Session]:
-        """New sessions that share this past, on the same engine, and are independent from here on."""
+        """Return new sessions on the same engine with the same tokens, independent from now on."""
         forks = []
         for row in self.engine.fork(self._live(), copies):
             new = copy(self)
@@ -151,7 +149,7 @@ class Session:
         return forks
 
     def save(self, path: PathLike) -> None:
-        """One state file with the state, the tokens and the logits; `Session.load` goes on from it."""
+        """Write state, tokens and logits to one state file, from which `Session.load` continues."""
         self.state.save(
             path,
             model=self.model,
@@ -162,9 +160,9 @@ class Session:
 
     @classmethod
     def load(cls, path: PathLike, model: LanguageModel, tokenizer: Tokenizer | None = None, **how: Any) -> Session:
-        """The session of a file, with keywords as in `Session`; another model's or tokenizer's is refused.
+        """Load a session, with keywords as in `Session`; StateError if it is that of another model or tokenizer.
 
-        States are not kept in the file: it can go back as far as it goes on.
+        The file does not hold earlier states, so only tokens read after loading can be rolled back.
         """
         state, tokens, answer = load_saved(path, model=model, tokenizer=tokenizer)
         if answer is not None and answer.shape[1] != model.config.vocab_size:
@@ -179,9 +177,9 @@ class Session:
         return session
 
     def close(self) -> None:
-        """Leave the engine; forks go on."""
+        """Remove the row from the engine; forks continue."""
         if self._row is not None:
-            self.engine.leave([self._row])
+            self.engine.remove([self._row])
         self._row = None
         self._kept.clear()
 
@@ -193,13 +191,13 @@ class Session:
 
     def _live(self) -> int:
         if self._row is None:
-            raise StateError("this session is closed; open another, or fork it before it closes")
+            raise StateError("this session is closed; open another, or fork it before closing")
         return self._row
 
-    def _ids(self, given: str | Sequence[int] | Tensor, at: int) -> Tensor:  # [T]
-        """The tokens to read after `at` others, checked; what a tokenizer puts before every prompt comes first."""
+    def _to_ids(self, given: str | Sequence[int] | Tensor, at: int) -> Tensor:  # [T]
+        """Return checked tokens to read after `at` others; text at the start gets the tokenizer's prefix."""
         if isinstance(given, str):
-            tokenizer = self._named("text")
+            tokenizer = self._require_tokenizer("text")
             given = [*(() if at or self._before else tokenizer.prefix), *tokenizer.encode(given)]
         tokens = torch.as_tensor(given)
         if tokens.ndim != 1 or len(tokens) == 0:
@@ -207,7 +205,7 @@ class Session:
         check_tokens(tokens, self.model.config.vocab_size)
         return tokens
 
-    def _named(self, what: str) -> Tokenizer:
+    def _require_tokenizer(self, what: str) -> Tokenizer:
         if self.tokenizer is None:
             raise ValueError(f"{what} needs a tokenizer; open the session with tokenizer=..., or use tokens")
         return self.tokenizer
@@ -226,15 +224,15 @@ class Session:
                 self._tokens += piece.tolist()
         except BaseException:  # an interrupt as well
             if before is not None:
-                self._return(before)
+                self._go_back(before)
             self._kept = kept
             raise
         assert self._logits is not None
         return self._logits
 
     def _cuts(self, start: int, end: int) -> list[int]:
-        """Where reading stops on the way from `start` to `end`: at chunks, and where a state will be kept."""
-        cuts = {start, end, *range(start, end, CHUNK)}
+        """Return where to split the tokens from `start` to `end`: at chunks, and where a state is kept."""
+        cuts = {start, end, *range(start, end, READ)}
         if self.keep:
             first = max(start, end - self.keep * self.every)
             cuts.update(range(-(-first // self.every) * self.every, end, self.every))
@@ -243,7 +241,7 @@ class Session:
     def _mark(self) -> Mark:
         return Mark(len(self._tokens), self.state, self._logits)
 
-    def _return(self, mark: Mark) -> None:
+    def _go_back(self, mark: Mark) -> None:
         self.engine.restore([self._live()], mark.state)
         del self._tokens[mark.at :]
         self._logits = mark.logits

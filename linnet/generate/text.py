@@ -1,10 +1,10 @@
-"""Text from a language model: prompts are read by the chunked form, then every token costs the same.
+"""Generate text: prompts are read by the chunked form, then every token costs the same.
 
     (done,) = generate(model, ["It was"], tokenizer=tokenizer, max_tokens=50, sampling=Sampling(temperature=0.8))
     for piece in stream(model, "It was", tokenizer=tokenizer): print(piece.text, end="", flush=True)
 
-Prompts of different lengths share a batch without padding, and a row leaves when it is done. What a row draws depends
-on the seed and its number in the call, not on its neighbours. `Generation` (generation.py) is what both are made of.
+Prompts of different lengths share a batch without padding, and a row leaves when it is done. The draws of a row depend
+on the seed and its index in the call, not on its neighbours. Both functions run a `Generation` (generation.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 from ..data import Tokenizer
 from ..models import Model, ModelState
+from .completion import Completion, Piece
 from .engine import Engine
-from .generation import Completion, Generation, Piece
+from .generation import Generation
 from .requests import Prompt
 from .sampling import Sampling
 
-OnText = Callable[[int, str], None]  # number of the prompt, text
+OnText = Callable[[int, str], None]  # index of the prompt, text
 
 
 def generate(
@@ -37,18 +38,18 @@ def generate(
     weights: str = "float32",
     on_text: OnText | None = None,
 ) -> list[Completion]:
-    """Continue each prompt; one that cannot be is named by its index, and then nothing is generated.
+    """Continue each prompt and return a completion for each; nothing is generated if one of them is refused.
 
-    prompts      texts (with a tokenizer), or token numbers as lists or tensors [T]; of different lengths; never empty
-    max_tokens   tokens to sample after each prompt, unless it stops before
-    sampling     temperature, filters and seed; without it, draws from the model's own distribution with seed 0
-    stop         strings that end a completion wherever tokens break; the text ends before them
+    prompts      texts (with a tokenizer), or token ids as lists or tensors [T]; of different lengths; never empty
+    max_tokens   maximum number of tokens to sample after each prompt
+    sampling     temperature, filters and seed; default: the model's own distribution with seed 0
+    stop         strings that end a completion, also across tokens; the text ends before them
     stop_tokens  tokens that end a completion
-    logprobs     report the log-probability of each token, and this many of the most likely ones beside it (0: none)
-    states       what to go on from: a row for each prompt, or one row for all. A state that a completion holds has not
-                 read the last token sampled, so begin the prompt with it
-    engine       one that runs already: its other rows go on untouched. Otherwise one is opened with `weights`
-    on_text      called with (number of the prompt, text) as text comes, never half a character
+    logprobs     report the log-probability of each token, and of this many of the most likely ones (0: none)
+    states       state to continue from: a row for each prompt, or one row for all. The state of a completion has not
+                 read the last sampled token, so start the prompt with it
+    engine       an open engine of this model, whose other rows are not affected; default: a new one with `weights`
+    on_text      called with (index of the prompt, text) for new text, which ends in a complete character
     """
     with Generation(
         model, prompts, tokenizer=tokenizer, max_tokens=max_tokens, sampling=sampling, stop=stop,
@@ -62,9 +63,9 @@ def generate(
 
 
 def stream(model: Model, prompt: Prompt, **how: Any) -> Iterator[Piece]:
-    """Continue one prompt, a piece for each token as it comes; the last has the `completion`. `how` as for `generate`.
+    """Continue one prompt and yield a piece for each token; the last has the `completion`. `how` as for `generate`.
 
-    A bad request is refused by the call itself. A consumer that stops early closes the stream, and the row leaves.
+    The call itself refuses a bad request. Closing the iterator early removes the row from the engine.
     """
     return _pieces(Generation(model, [prompt], **how))
 

@@ -1,10 +1,10 @@
-"""Modules that live as text inside one file: how a model folder brings its code where linnet is not installed.
+"""Modules stored as text inside one file: how a model folder carries its code where linnet is not installed.
 
     Bundle(name, {"ops.norm": source, ...}).module("ops.norm")
 
-remote.py writes this file, word for word, at the top of the modeling file it makes; the texts below it are the
-package's own modules. Each becomes a module of its own under `name`, which is drawn from the texts, so that two folders
-made by different versions, or a folder and the package itself, never meet.
+remote.py copies this file verbatim to the top of the modeling file it writes; the texts below it are the package's
+modules. Each becomes a module under `name`, a hash of the texts, so that folders written by different versions, or a
+folder and the package itself, never collide.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import ModuleType
 
 
 class Bundle(MetaPathFinder, Loader):
-    """Finds and runs the modules of `sources`, whose keys are their names without that of the package."""
+    """Import hook for the modules of `sources`, keyed by their names without the package."""
 
     def __init__(self, name: str, sources: Mapping[str, str]) -> None:
         self.name, self.sources = name, sources
@@ -43,5 +43,5 @@ class Bundle(MetaPathFinder, Loader):
         exec(compile(self.get_source(module.__name__), f"<{module.__name__}>", "exec"), module.__dict__)
 
     def get_source(self, fullname: str) -> str:
-        """For tracebacks, which show lines of the text."""
+        """Return the source, for tracebacks."""
         return self.sources[fullname.partition(".")[2]]

@@ -1,12 +1,12 @@
 """LinnetCache: a ModelState where Hugging Face expects a cache of keys and values.
 
     out = model(tokens, use_cache=True);   model(more, past_key_values=out.past_key_values)
-    twin = cache.fork()                    a state is a value: keeping it is forking it
+    twin = cache.fork()                    a state is a value: keeping a reference is forking
 
-With linear mixers it has the same size after any number of tokens. A sum does not remember its parts, so tokens can be
-taken back only while the cache records: it then keeps the state before each pass, and `crop` reads the tokens that stay
-anew from there, which is how generate() drops the rejected part of a draft. `seen` counts columns, padding included,
-which is what generate() slices its inputs by; the positions of the real tokens are in the state.
+With linear mixers it has the same size after any number of tokens. A sum cannot be split into its terms, so tokens can
+be removed only while the cache records: it then keeps the state before each pass, and `crop` reads the remaining tokens
+again from there, which is how generate() drops the rejected part of a draft. `seen` counts columns, padding included,
+as generate() slices its inputs; the positions of the real tokens are in the state.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from transformers.cache_utils import Cache
 
 from ..models.state import ModelState
 
-Read = Callable[[int], "ModelState | None"]  # the state after the first n columns of a pass
+Read = Callable[[int], "ModelState | None"]  # n -> the state after the first n columns of a pass
 RELATIVE = hasattr(Cache, "activate_past_recording")  # crop(0) removes nothing; in transformers 5.0 it keeps nothing
 
 
 class Pass(NamedTuple):
-    """One forward pass that may be taken back."""
+    """One forward pass that may be undone."""
 
     before: ModelState | None
     seen: int  # columns before it
@@ -33,13 +33,13 @@ class Pass(NamedTuple):
 
 
 class LinnetCache(Cache):
-    """What a model remembers of a batch; empty until the first forward pass fills it.
+    """The state of a model for a batch; empty until the first forward pass.
 
-    `static`: every layer's state has one shape, so that a compiled step never meets another.
+    `static`: every layer's state has a fixed shape, so that a compiled step is never recompiled.
     """
 
     def __init__(self, state: ModelState | None = None, seen: int | None = None, *, static: bool = False) -> None:
-        super().__init__(layers=[])  # none of the library's layers: everything is in the state
+        super().__init__(layers=[])  # no layers of transformers: everything is in the state
         self.state = state
         self.seen = seen if seen is not None else 0 if state is None else int(state.position.max())
         self.static = static
@@ -47,18 +47,18 @@ class LinnetCache(Cache):
         self.passes: list[Pass] = []
 
     def put(self, state: ModelState | None, tokens: int, read: Read | None = None) -> None:
-        """The state after `tokens` more columns; `read` gives that after fewer of them."""
+        """Store the state after `tokens` more columns; `read(n)` gives the state after n of them."""
         if self.recording and read is not None:
             self.passes.append(Pass(self.state, self.seen, read))
         self.state = state
         self.seen += tokens
 
     def fork(self) -> LinnetCache:
-        """A second cache that goes its own way from here; nothing is copied."""
+        """Return an independent cache with the same state; nothing is copied."""
         return LinnetCache(self.state, self.seen, static=self.static)
 
     def activate_past_recording(self) -> None:
-        """Keep the state before each pass from here on, for `crop`."""
+        """Keep the state before each later pass, for `crop`."""
         self.recording = True
 
     def stop_recording(self) -> None:
@@ -69,9 +69,9 @@ class LinnetCache(Cache):
         return self.recording
 
     def crop(self, tokens_to_remove: int = 0) -> None:
-        """Take back the newest -tokens_to_remove columns; a positive number is that of the columns to keep.
+        """Remove the newest -tokens_to_remove columns; a positive number is the number of columns to keep.
 
-        Columns before the pass that holds the first of those taken back cannot be taken back by a later call.
+        A later call cannot remove columns from before the pass that holds the first column removed here.
         """
         keep = self.seen + tokens_to_remove if tokens_to_remove < 0 else min(tokens_to_remove, self.seen)
         if tokens_to_remove == 0 and RELATIVE:
@@ -80,9 +80,9 @@ class LinnetCache(Cache):
         if keep < self.seen:
             if at is None:
                 raise ValueError(
-                    f"cannot crop a LinnetCache of {self.seen} tokens to {keep}, for a state does not remember its "
-                    "parts; call cache.activate_past_recording() before reading tokens that may be taken back, or keep "
-                    "cache.fork() at the token to come back to"
+                    f"cannot crop a LinnetCache of {self.seen} tokens to {keep}, since a state cannot be split; call "
+                    "cache.activate_past_recording() before reading tokens that may be removed, or keep cache.fork() "
+                    "at the token to return to"
                 )
             self.state = at.before if at.seen == keep else at.read(keep - at.seen)
             self.seen = keep
@@ -107,7 +107,7 @@ class LinnetCache(Cache):
         return self.seen + new, 0
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
-        return -1  # no end
+        return -1  # unlimited
 
     def get_max_cache_shape(self, layer_idx: int = 0) -> int:  # the same, in transformers 5.0
         return -1
@@ -116,7 +116,7 @@ class LinnetCache(Cache):
         self.state, self.seen, self.passes = None, 0, []
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Row i goes on from row beam_idx[i]."""
+        """Continue row i from row beam_idx[i]."""
         self._select(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
@@ -143,7 +143,7 @@ class LinnetCache(Cache):
         return self.recording
 
     def __len__(self) -> int:
-        """Layers."""
+        """Return the number of layers."""
         return 0 if self.state is None else len(self.state.layers)
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
 """LinnetConfig: a ModelConfig as a Hugging Face configuration, field by field under the same names.
 
     LinnetConfig(d_model=256, n_layers=8, mixer=["conv", "rebased"])    or hidden_size=256, num_hidden_layers=8, ...
-    config.model_config("language")                                     the ModelConfig, checked as always
-    LinnetConfig.of(model.config)                                       and back
+    config.model_config("language")                                     the checked ModelConfig
+    LinnetConfig.of(model.config)                                       the reverse
 
-Two names differ. `vocab_size` is the number of tokens here, and `num_labels` that of the classes, while a ModelConfig
-for "classify" has them as `source_vocab_size` and `vocab_size`. And `max_length` is a word of generate(), so that of
+Two names differ. `vocab_size` is the number of tokens here and `num_labels` that of classes; a ModelConfig for
+"classify" calls them `source_vocab_size` and `vocab_size`. `max_length` is an option of generate(), so the number of
 learned positions is `max_position_embeddings`.
 """
 
@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 from ..models.config import ModelConfig
 
 LENGTH = "max_position_embeddings"
-FIELDS = {  # ours -> here
+FIELDS = {  # name in ModelConfig -> name here
     f.name: LENGTH if f.name == "max_length" else f.name
     for f in fields(ModelConfig)
     if f.name not in ("task", "source_vocab_size")
@@ -28,8 +28,8 @@ TASKS = ("language", "classify")
 
 
 class LinnetConfig(PreTrainedConfig):
-    """The fields of ModelConfig, the usual Hugging Face names for some of them, and two of its own: `use_cache`, and
-    `begin_token_id`, the token as which a `bos_token_id` past the vocabulary is read.
+    """The fields of ModelConfig, with Hugging Face names for some, and two more: `use_cache`, and `begin_token_id`, the
+    token that replaces a `bos_token_id` outside the vocabulary.
     """
 
     model_type = "linnet"
@@ -54,7 +54,7 @@ class LinnetConfig(PreTrainedConfig):
     ) -> None:
         given = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
         ours = {name: given.pop(here) for name, here in FIELDS.items() if here in given}
-        checked = ModelConfig().but(**ours).to_dict()
+        checked = ModelConfig().replace(**ours).to_dict()
         for name, here in FIELDS.items():
             setattr(self, here, checked[name])
         super().__init__(**given)
@@ -64,14 +64,14 @@ class LinnetConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """A file without a config_version is of version 1, as in ModelConfig.from_dict."""
+        """Build from a dictionary; without a config_version it is version 1, as in ModelConfig.from_dict."""
         return super().from_dict({"config_version": 1, **config_dict}, **kwargs)
 
     @classmethod
     def of(cls, config: ModelConfig) -> LinnetConfig:
-        """The configuration of a language model or a classifier of tokens."""
+        """Convert the configuration of a language model or of a classifier of tokens."""
         if config.task not in TASKS or config.input_dim:
-            kind = f"{config.task!r} model" + (f" of {config.input_dim} numbers a step" if config.input_dim else "")
+            kind = f"{config.task!r} model" + (f" of {config.input_dim} numbers per step" if config.input_dim else "")
             raise ValueError(f"a {kind} has no Hugging Face form; accepted: 'language', or 'classify' on tokens")
         values = {FIELDS[name]: value for name, value in config.to_dict().items() if name in FIELDS}
         if config.task == "language":
@@ -80,9 +80,9 @@ class LinnetConfig(PreTrainedConfig):
         return cls(**{**values, "vocab_size": tokens}, num_labels=config.vocab_size)
 
     def model_config(self, task: str) -> ModelConfig:
-        """The ModelConfig of that task; what does not fit is refused here."""
+        """Return the ModelConfig for that task; raise ValueError for values that do not fit."""
         values = {name: getattr(self, here) for name, here in FIELDS.items()}
         if task == "classify":
-            source = 0 if self.vocab_size == self.num_labels else self.vocab_size  # 0: as many as classes
+            source = 0 if self.vocab_size == self.num_labels else self.vocab_size  # 0: same as the classes
             values |= {"vocab_size": self.num_labels, "source_vocab_size": source}
         return ModelConfig.from_dict({"task": task, **values})

@@ -1,9 +1,9 @@
-"""A linnet model as a Hugging Face model and back: the network itself changes hands, nothing is copied or computed.
+"""Convert a linnet model to a Hugging Face model and back, without copying: both share the network.
 
     hf = to_hf(model);   from_hf(hf) is model
     hf, tokenizer = to_hf(model, tokenizer)
 
-Both share every parameter: training one trains the other.
+They share every parameter, so training one trains the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..models.language import LanguageModel
 from ..models.stream import Classifier
 from .configuration import LinnetConfig
 from .modeling import LinnetForCausalLM, LinnetForSequenceClassification
-from .tokenizer import name_tokens, tokenizer_to_hf
+from .tokenizer import set_special_tokens, tokenizer_to_hf
 
 HFModel = LinnetForCausalLM | LinnetForSequenceClassification
 
@@ -32,7 +32,7 @@ def to_hf(model: Model, tokenizer: Tokenizer) -> tuple[HFModel, PreTrainedTokeni
 
 
 def to_hf(model: Model, tokenizer: Tokenizer | None = None) -> HFModel | tuple[HFModel, PreTrainedTokenizerFast]:
-    """A LanguageModel or a Classifier of tokens behind the Hugging Face interface; with its tokenizer, both."""
+    """Wrap a LanguageModel or a Classifier of tokens as a Hugging Face model; with a tokenizer, return both."""
     if not isinstance(model, LanguageModel | Classifier):
         accepted = "a LanguageModel, or a Classifier of tokens"
         raise ValueError(f"a {type(model).__name__} has no Hugging Face form; accepted: {accepted}")
@@ -42,20 +42,20 @@ def to_hf(model: Model, tokenizer: Tokenizer | None = None) -> HFModel | tuple[H
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size} tokens and the model {tokens}; use the one it was trained with"
         )
-    theirs = None if tokenizer is None else tokenizer_to_hf(tokenizer)
-    if tokenizer is not None and theirs is not None:
-        name_tokens(config, tokenizer, theirs)
+    converted = None if tokenizer is None else tokenizer_to_hf(tokenizer)
+    if tokenizer is not None and converted is not None:
+        set_special_tokens(config, tokenizer, converted)
     wrapped: HFModel
     if isinstance(model, LanguageModel):
         wrapped = LinnetForCausalLM(config, model)
     else:
         wrapped = LinnetForSequenceClassification(config, model)
     wrapped.train(model.training)
-    return wrapped if theirs is None else (wrapped, theirs)
+    return wrapped if converted is None else (wrapped, converted)
 
 
 def from_hf(model: HFModel) -> LanguageModel | Classifier:
-    """The network inside."""
+    """Return the linnet model inside."""
     if isinstance(model, LinnetForCausalLM):
         return model.model
     if isinstance(model, LinnetForSequenceClassification):

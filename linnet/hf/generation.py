@@ -1,10 +1,10 @@
-"""What generate() asks of a model beyond its forward pass: which cache, which masks, and how a draft is taken back.
+"""What generate() needs from a model beyond its forward pass: the cache, the masks, and undoing a draft.
 
-    model.generate(tokens, assistant_model=small)         drafts by a small model; the tokens of greedy decoding
+    model.generate(tokens, assistant_model=small)         drafts by a small model; same tokens as greedy
     model.generate(tokens, prompt_lookup_num_tokens=3)    drafts from the prompt itself
-    model.generate(tokens, cache_implementation="static") one shape for every step, as torch.compile wants it
+    model.generate(tokens, cache_implementation="static") fixed shapes, for torch.compile
 
-A rejected draft is taken back by the cache (cache.py): it keeps the state from before the draft.
+The cache (cache.py) undoes a rejected draft: it keeps the state from before the draft.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..models.backbone import Backbone
 from .cache import LinnetCache
 from .inputs import real
 
-LONG = 1 << 30  # tokens; the size of a state there and one token on tells whether it grows
-SAME = (None, "dynamic", "dynamic_full")  # words for the cache a model keeps unless told otherwise
+LONG = 1 << 30  # tokens; compare the size of a state here and one token later to see whether it grows
+SAME = (None, "dynamic", "dynamic_full")  # names of the default cache
 
 
 class LinnetGeneration(GenerationMixin):
@@ -35,17 +35,16 @@ class LinnetGeneration(GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """What generate() asks for before its first pass."""
+        """Create the cache that generate() uses; raise ValueError for unsupported options."""
         wanted = generation_config.cache_implementation
         if generation_config.assistant_early_exit is not None:
             raise ValueError(
-                f"assistant_early_exit is {generation_config.assistant_early_exit!r}; accepted: None, for a linnet "
+                f"assistant_early_exit is {generation_config.assistant_early_exit!r}; accepted: None, since a linnet "
                 "model has one head, after its last layer; use assistant_model or prompt_lookup_num_tokens"
             )
         if wanted not in (*SAME, "static"):
             raise ValueError(
-                f"cache_implementation is {wanted!r}; a linnet model keeps a LinnetCache: leave it out, or choose "
-                "'static' to compile its step"
+                f"cache_implementation is {wanted!r}; accepted: none, for a LinnetCache, or 'static', to compile"
             )
         if wanted == "static":
             check_static(self._backbone())
@@ -56,12 +55,12 @@ class LinnetGeneration(GenerationMixin):
 
     @staticmethod
     def create_masks_for_generate(*args: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
-        """The mask of the tokens of this pass alone, [B,T]: of one shape in every step; None where all are real."""
+        """Return the mask of the tokens of this pass only, [B,T], or None if all are real."""
         embeds: Tensor = kwargs["inputs_embeds"] if "inputs_embeds" in kwargs else kwargs["input_embeds"]  # 5.0
         return real(attention_mask, embeds.shape[1])
 
     def _assisted_decoding(self, *args: Any, **kwargs: Any) -> Any:
-        """As everywhere, with a cache that can take a draft back."""
+        """Run assisted decoding with a cache that can undo a draft."""
         cache = kwargs.get("past_key_values")
         if not isinstance(cache, LinnetCache):
             return super()._assisted_decoding(*args, **kwargs)
@@ -73,7 +72,7 @@ class LinnetGeneration(GenerationMixin):
 
 
 def check_static(backbone: Backbone) -> None:
-    """A state that grows has no static form."""
+    """Raise ValueError if the state of a mixer grows with the sequence."""
     for i, block in enumerate(backbone.layers):
         if block.mixer.state_bytes(LONG) != block.mixer.state_bytes(LONG + 1):
             name = backbone.config.pattern[i % len(backbone.config.pattern)]

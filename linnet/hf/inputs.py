@@ -1,9 +1,9 @@
-"""What a Hugging Face forward pass is given, as linnet's blocks take it, and what of it is refused.
+"""Convert and validate the inputs of a Hugging Face forward pass for linnet's blocks.
 
-    x, mask = entered(embed, config, ids, embeds, attention_mask)      x [B,T,E], mask [B,T] or None where all are real
+    x, mask = embed_inputs(embed, config, ids, embeds, attention_mask)     x [B,T,E], mask [B,T], None if all are real
 
-A token that no embedding exists for is refused, with one exception: the beginning of a text. A vocabulary of bytes has
-no token for it, so a converted tokenizer's `bos_token_id` lies past the vocabulary, and is read as `begin_token_id`.
+A token without an embedding is refused, with one exception: the beginning of a text. A byte vocabulary has no token for
+it, so a converted tokenizer's `bos_token_id` lies past the vocabulary and is read as `begin_token_id`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .cache import LinnetCache
 from .configuration import LinnetConfig
 
 
-def entered(
+def embed_inputs(
     embed: nn.Module | None,
     config: LinnetConfig,
     ids: Tensor | None,
     embedded: Tensor | None,
     attention_mask: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """x [B,T,E] of ids [B,T] or as given, and the mask of these T tokens: bool, or None where all are real."""
+    """Return x [B,T,E], embedded from ids [B,T] or as given, and the bool mask of these T tokens, None if all real."""
     if (ids is None) == (embedded is None):
         raise ValueError("accepted: either input_ids [B,T] or inputs_embeds [B,T,E], and only one of them")
     given = ids if embedded is None else embedded
@@ -43,7 +43,7 @@ def entered(
 
 
 def real(attention_mask: Tensor | None, length: int) -> Tensor | None:
-    """[B,past + T] or [B,T] -> [B,T]; None where all tokens are real."""
+    """Return the mask [B,T] of [B,past + T] or [B,T]; None if all tokens are real."""
     if attention_mask is None:
         return None
     if attention_mask.ndim != 2 or attention_mask.shape[1] < length:
@@ -56,28 +56,29 @@ def real(attention_mask: Tensor | None, length: int) -> Tensor | None:
 
 
 def checked_cache(cache: Any, keep: bool) -> LinnetCache | None:
+    """Return the cache, a new one if `keep` and there is none; raise ValueError for one of another class."""
     if cache is None:
         return LinnetCache() if keep else None
     if not isinstance(cache, LinnetCache):
-        raise ValueError(f"past_key_values is a {type(cache).__name__}; accepted: a LinnetCache, or None to begin")
+        raise ValueError(f"past_key_values is a {type(cache).__name__}; accepted: a LinnetCache, or None at the start")
     return cache
 
 
 def check_labels(labels: Tensor, size: int) -> None:
-    """Labels are tokens of the model, or -100."""
+    """Raise ValueError unless labels are tokens of the model, or -100."""
     check_tokens(labels, size, ignore=IGNORE)
 
 
-def no_attentions(config: LinnetConfig, kwargs: dict[str, Any]) -> None:
-    """Most mixers never form a matrix of attention."""
+def refuse_attentions(config: LinnetConfig, kwargs: dict[str, Any]) -> None:
+    """Raise ValueError if attention matrices are requested: most mixers never form one."""
     wanted = kwargs.pop("output_attentions", None)
     if config.output_attentions if wanted is None else wanted:
         raise ValueError(
-            "output_attentions is True; accepted: False, for a linnet model forms no attention matrix; "
-            "output_hidden_states=True gives what every layer reads"
+            "output_attentions is True; accepted: False, since a linnet model computes no attention matrix; "
+            "output_hidden_states=True gives the input of every layer"
         )
 
 
-def wants(given: bool | None, default: bool | None) -> bool:
-    """A keyword, or where it is not given what the configuration says."""
+def given_or_default(given: bool | None, default: bool | None) -> bool:
+    """Return a keyword argument, or the configuration's value if it is None."""
     return bool(default if given is None else given)

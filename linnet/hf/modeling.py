@@ -1,11 +1,11 @@
-"""Hugging Face models around linnet's own: the same parameters and the same forward pass, another interface.
+"""Hugging Face models around linnet's: the same parameters and forward pass behind another interface.
 
     LinnetModel                        tokens [B,T] -> hidden states [B,T,E]
     LinnetForCausalLM                  tokens [B,T] -> logits [B,T,N], and generate()
     LinnetForSequenceClassification    tokens [B,T] -> logits [B,C]
 
 attention_mask [B,T], 1 = real token, padding anywhere: it touches neither logits nor state, and its token ids are never
-read. Positions count real tokens, so `position_ids` are not needed and not looked at.
+read. Positions count real tokens, so `position_ids` are not needed and ignored.
 B batch, T time, E model width, N vocabulary, C classes.
 """
 
@@ -26,7 +26,7 @@ from transformers.modeling_outputs import (
 from ..models.activations import RECOMPUTE, Recompute, recomputed
 from ..models.backbone import Backbone
 from ..models.base import WEIGHTS, read_config
-from ..models.folder import find
+from ..models.folder import find_model
 from ..models.language import LanguageModel
 from ..models.state import ModelState
 from ..models.stream import Classifier
@@ -34,11 +34,11 @@ from ..models.weights_file import check_sizes
 from .cache import LinnetCache
 from .configuration import LinnetConfig
 from .generation import LinnetGeneration
-from .inputs import check_labels, checked_cache, entered, no_attentions, wants
+from .inputs import check_labels, checked_cache, embed_inputs, given_or_default, refuse_attentions
 
 
 class LinnetPreTrainedModel(PreTrainedModel):
-    """What the three have in common: how they begin, and a pass through the blocks with padding and a cache."""
+    """Base class: initialisation, and a pass through the blocks with padding and a cache."""
 
     config_class = LinnetConfig
     base_model_prefix = "model"
@@ -49,14 +49,14 @@ class LinnetPreTrainedModel(PreTrainedModel):
     _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["projection"]  # of random features: half would round them all
 
     def _begin(self) -> None:
-        """At the end of a constructor: a new model keeps the values linnet gave it."""
+        """Finish construction, keeping the initial values that linnet set."""
         if not any(p.is_meta for p in self.parameters()):  # meta: from_pretrained, which fills it next
             for module in self.modules():
                 module._is_hf_initialized = True
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """What a checkpoint did not bring begins as in a new model."""
+        """Initialise what a checkpoint lacks as in a new model."""
         own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
         missing = [(name, x) for name, x in own if not getattr(x, "_is_hf_initialized", False)]
         if missing:
@@ -68,7 +68,7 @@ class LinnetPreTrainedModel(PreTrainedModel):
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Recompute = RECOMPUTE, every_n_layers: int = 1
     ) -> None:
-        """While training, every n-th block keeps only its input and is computed again in the backward pass."""
+        """Recompute every n-th block in the backward pass, keeping only its input."""
         self.gradient_checkpointing = enable
         self._recompute, self._every = gradient_checkpointing_func, every_n_layers
 
@@ -81,11 +81,13 @@ class LinnetPreTrainedModel(PreTrainedModel):
         use_cache: bool | None,
         output_hidden_states: bool | None,
     ) -> tuple[Tensor, LinnetCache | None, tuple[Tensor, ...] | None]:
-        """x [B,T,E] -> [B,T,E]; the cache, moved on by T tokens; and if wanted what each block reads, and the first."""
-        keep = wants(use_cache, self.config.use_cache and not self.training)
+        """Return x [B,T,E] after the blocks, the cache advanced by T tokens, and, if requested, each block's input."""
+        keep = given_or_default(use_cache, self.config.use_cache and not self.training)
         cache = checked_cache(cache, keep and backbone.causal)
         state = None if cache is None else cache.state
-        every: list[Tensor] | None = [] if wants(output_hidden_states, self.config.output_hidden_states) else None
+        every: list[Tensor] | None = (
+            [] if given_or_default(output_hidden_states, self.config.output_hidden_states) else None
+        )
         if x.shape[1] == 1 and mask is None and state is not None:
             h, new = backbone.step(x[:, 0], state, hidden=every)
             h, every = h[:, None], None if every is None else [y[:, None] for y in every]
@@ -105,7 +107,7 @@ class LinnetModel(LinnetPreTrainedModel):
 
     def __init__(self, config: LinnetConfig) -> None:
         super().__init__(config)
-        network = LanguageModel(config.model_config("language").but(tie_embeddings=True))  # no head to leave out
+        network = LanguageModel(config.model_config("language").replace(tie_embeddings=True))  # without a head
         self.embed, self.backbone = network.embed, network.backbone
         self._begin()
 
@@ -126,34 +128,34 @@ class LinnetModel(LinnetPreTrainedModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        no_attentions(self.config, kwargs)
-        x, mask = entered(self.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        refuse_attentions(self.config, kwargs)
+        x, mask = embed_inputs(self.embed, self.config, input_ids, inputs_embeds, attention_mask)
         h, cache, every = self._hidden(self.backbone, x, mask, past_key_values, use_cache, output_hidden_states)
         out = BaseModelOutputWithPast(last_hidden_state=h, past_key_values=cache, hidden_states=every)
-        return _given(out, wants(return_dict, self.config.return_dict))
+        return _as_output(out, given_or_default(return_dict, self.config.return_dict))
 
 
 class LinnetForCausalLM(
     LinnetPreTrainedModel, LinnetGeneration, GenerationMixin
-):  # named, for transformers looks for it
+):  # GenerationMixin is listed since transformers looks for it
     """A LanguageModel, as `.model`."""
 
     def __init__(self, config: LinnetConfig, model: LanguageModel | None = None) -> None:
-        """`model`: one that exists already, taken as it is; its configuration must be that of `config`."""
+        """`model`: an existing model to wrap; its configuration must match `config`."""
         super().__init__(config)
         self.model = LanguageModel(config.model_config("language")) if model is None else model
         self._begin()
 
     @classmethod
     def from_linnet(cls, folder: str | os.PathLike[str]) -> LinnetForCausalLM:
-        """The language model in a folder that linnet wrote: save_pretrained, or a training run's best checkpoint."""
-        found = find(Path(folder))
-        config = read_config(found.folder)
+        """Load the language model of a linnet folder: save_pretrained, or a training run's best checkpoint."""
+        source = find_model(Path(folder))
+        config = read_config(source.folder)
         if config.task != "language":
-            raise ValueError(f"{found.folder} holds a {config.task!r} model; accepted: a 'language' model")
-        check_sizes(config, found.folder / WEIGHTS)
+            raise ValueError(f"{source.folder} holds a {config.task!r} model; accepted: a 'language' model")
+        check_sizes(config, source.folder / WEIGHTS)
         model = LanguageModel(config)
-        model.load_weights(found.folder / WEIGHTS, verified=found.trainer is not None)
+        model.load_weights(source.folder / WEIGHTS, verified=source.trainer is not None)
         return cls(cls.config_class.of(config), model)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -161,7 +163,7 @@ class LinnetForCausalLM(
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.model.embed = value
-        self.model.config = self.model.config.but(vocab_size=value.num_embeddings)
+        self.model.config = self.model.config.replace(vocab_size=value.num_embeddings)
 
     def get_output_embeddings(self) -> nn.Module | None:
         return self.model.head  # None: the embedding itself
@@ -185,25 +187,25 @@ class LinnetForCausalLM(
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """labels [B,T]: the tokens themselves, -100 where nothing is scored; they are shifted by one here."""
-        no_attentions(self.config, kwargs)
-        x, mask = entered(self.model.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        """Return logits, and the loss for labels [B,T]: the input tokens, -100 for none; they are shifted here."""
+        refuse_attentions(self.config, kwargs)
+        x, mask = embed_inputs(self.model.embed, self.config, input_ids, inputs_embeds, attention_mask)
         h, cache, every = self._hidden(self.model.backbone, x, mask, past_key_values, use_cache, output_hidden_states)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep  # 0: all
-        logits = self.model.leave(h[:, keep], x[:, keep])
+        logits = self.model.apply_head(h[:, keep], x[:, keep])
         loss = None
         if labels is not None:
             size = self.model.config.vocab_size
             check_labels(labels, size)
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
         out = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache, hidden_states=every)
-        return _given(out, wants(return_dict, self.config.return_dict))
+        return _as_output(out, given_or_default(return_dict, self.config.return_dict))
 
 
 class LinnetForSequenceClassification(LinnetPreTrainedModel):
     """A Classifier of tokens, as `.classifier`: it reads its last real token, or the mean of all if not causal.
 
-    from_pretrained also takes the folder of a LinnetForCausalLM: only the head is new then.
+    from_pretrained also takes the folder of a LinnetForCausalLM; only the head is then new.
     """
 
     base_model_prefix = "classifier"
@@ -217,19 +219,19 @@ class LinnetForSequenceClassification(LinnetPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As everywhere; what a language model brings is found under the names it has there."""
+        """Load as usual, mapping the names of a language model's parameters."""
         names = {"^model.embed.": "classifier.inputs.embed.", "^model.backbone.": "classifier.backbone."}
-        found: Any = super().from_pretrained(*args, **{"key_mapping": names, **kwargs})
-        model = found[0] if isinstance(found, tuple) else found  # with output_loading_info there are two
-        model.__dict__.pop("_weight_conversions", None)  # or saving would turn the names back
-        return found
+        loaded: Any = super().from_pretrained(*args, **{"key_mapping": names, **kwargs})
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info
+        model.__dict__.pop("_weight_conversions", None)  # or saving would reverse the mapping
+        return loaded
 
     def get_input_embeddings(self) -> nn.Module | None:
         return self.classifier.inputs.embed
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.classifier.inputs.embed = value
-        self.classifier.config = self.classifier.config.but(source_vocab_size=value.num_embeddings)
+        self.classifier.config = self.classifier.config.replace(source_vocab_size=value.num_embeddings)
 
     def forward(
         self,
@@ -241,24 +243,24 @@ class LinnetForSequenceClassification(LinnetPreTrainedModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """labels [B]: classes; or numbers, if the configuration's `problem_type` is "regression"."""
-        no_attentions(self.config, kwargs)
-        x, mask = entered(self.classifier.inputs.embed, self.config, input_ids, inputs_embeds, attention_mask)
+        """Return logits, and the loss for labels [B]: classes, or numbers if `problem_type` is "regression"."""
+        refuse_attentions(self.config, kwargs)
+        x, mask = embed_inputs(self.classifier.inputs.embed, self.config, input_ids, inputs_embeds, attention_mask)
         h, _, every = self._hidden(self.classifier.backbone, x, mask, None, False, output_hidden_states)
-        logits = self.classifier.head(self.classifier.pooled(h, mask))
+        logits = self.classifier.head(self.classifier.pool(h, mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
         out = SequenceClassifierOutputWithPast(loss=loss, logits=logits, hidden_states=every)
-        return _given(out, wants(return_dict, self.config.return_dict))
+        return _as_output(out, given_or_default(return_dict, self.config.return_dict))
 
 
-def _given(output: Any, return_dict: bool) -> Any:
+def _as_output(output: Any, return_dict: bool) -> Any:
     return output if return_dict else output.to_tuple()
 
 
 def _reader(backbone: Backbone, x: Tensor, state: ModelState | None, mask: Tensor | None) -> Any:
-    """How the state after the first n tokens of a pass is found again: they are read from the state before it."""
+    """Return a function that recomputes the state after the first n tokens of a pass."""
     x = x.detach()
 
     def read(n: int) -> ModelState | None:

@@ -1,9 +1,9 @@
-"""Layers: modules with parameters around the ops; they take keywords, never a model's configuration.
+"""Layers: modules with parameters around the ops, built from keyword arguments, never from a ModelConfig.
 
     mixer = build_mixer("rebased", d_model=256, n_heads=8)         any name in MIXERS
-    y, state = mixer(x, state);   y, state = mixer.step(x, state)  the same for every one of them
+    y, state = mixer(x, state);   y, state = mixer.step(x, state)  the interface of every mixer
 
-A mixer is the name of a feature map (linear attention with it), or one of the few below.
+The name of a mixer is that of a feature map (for linear attention with it), or one of those below.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .short_conv import GatedConv as GatedConv
 from .short_conv import Shift as Shift
 
 CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv, "shift": Shift}
-RULES: dict[str, Callable[..., MatrixMixer]] = {
+RECURRENT_MIXERS: dict[str, Callable[..., MatrixMixer]] = {
     "retnet": RetNet,
     "gla": GLA,
     "mamba2": Mamba2,
@@ -52,22 +52,22 @@ RULES: dict[str, Callable[..., MatrixMixer]] = {
     "rwkv4": RWKV4,
     "rwkv7": RWKV7,
 }
-MIXERS = (*FEATURE_MAPS, "softmax", "window", "lsh", *RULES, *CONVOLUTIONS)
-LOOK_BACK = ("window", *RULES)  # not for bidirectional models
+MIXERS = (*FEATURE_MAPS, "softmax", "window", "lsh", *RECURRENT_MIXERS, *CONVOLUTIONS)
+CAUSAL_ONLY = ("window", *RECURRENT_MIXERS)  # not for bidirectional models
 
 
 def build_mixer(
     name: str, *, d_model: int, n_heads: int, options: Mapping[str, Any] | None = None, **attention: Any
 ) -> Mixer:
-    """The mixer of that name; `options` are its own, `attention` those of every attention layer (see Attention)."""
+    """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention)."""
     options = dict(options or {})
     if name not in MIXERS:
         raise unknown("mixer", name, MIXERS)
     if name in CONVOLUTIONS:
         return CONVOLUTIONS[name](d_model, **options)
-    if name in RULES:
-        sizes = {key: value for key, value in attention.items() if not key.startswith("rotary")}  # order is in the rule
-        return RULES[name](d_model, n_heads, **sizes, **options)
+    if name in RECURRENT_MIXERS:
+        sizes = {key: value for key, value in attention.items() if not key.startswith("rotary")}  # it is in the rule
+        return RECURRENT_MIXERS[name](d_model, n_heads, **sizes, **options)
     if name == "softmax":
         return SoftmaxAttention(d_model, n_heads, **attention, **options)
     if name == "window":

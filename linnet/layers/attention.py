@@ -3,7 +3,7 @@
     y = W_o attend(rotate(W_q x), rotate(W_k x), W_v x) + b_o          x, y [B,T,E]
 
 LinearAttention (any feature map), SoftmaxAttention, WindowAttention, and LSHAttention of lsh.py, differ only in the op
-and in what it remembers.
+and its state.
 E model width, H query heads, G = H / n_kv_heads queries share one key-value head (Ainslie et al. 2023,
 arXiv:2305.13245): the state is kept once for each key-value head.   q [B,T,H,D]   k [B,T,H/G,D]   v [B,T,H/G,V]
 """
@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from ..feature_maps import FeatureMap, build
 from ..feature_maps.common import positive_float
-from ..ops.linear_attention import linear_attention, linear_attention_step
-from ..ops.linear_attention import state_bytes as linear_bytes
-from ..ops.projection import project
-from ..ops.sliding_window import empty_state, sliding_window_attention, sliding_window_attention_step
-from ..ops.sliding_window import state_bytes as window_bytes
-from ..ops.softmax import softmax_attention, softmax_attention_step
-from ..ops.softmax import state_bytes as softmax_bytes
+from ..ops.fused.projection import project
+from ..ops.linear.attention import linear_attention, linear_attention_step
+from ..ops.linear.attention import state_bytes as linear_bytes
+from ..ops.softmax.full import softmax_attention, softmax_attention_step
+from ..ops.softmax.full import state_bytes as softmax_bytes
+from ..ops.softmax.window import empty_state, sliding_window_attention, sliding_window_attention_step
+from ..ops.softmax.window import state_bytes as window_bytes
 from ..ops.state import AnyState, KVState, State, WindowState
 from .mixer import Mixer
 from .positions import BASE, Rotation, rotation
@@ -37,7 +37,7 @@ EPS = 1e-6  # of linear_attention
 class Attention(Mixer):
     """The projections, heads and rotation that all attention layers share; a subclass says how to attend."""
 
-    own_keys = True  # False: the keys are made from the queries
+    separate_keys = True  # False: the keys are made from the queries
     head_axis = 2  # of the tensors of the state
 
     def __init__(
@@ -58,7 +58,7 @@ class Attention(Mixer):
         if rotary_scaling is not None:
             check_scaling(rotary_scaling, rotary_base)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
-        self.head_dim = head_dim or whole(d_model, n_heads)
+        self.head_dim = head_dim or head_width(d_model, n_heads)
         self.key_dim = key_dim or self.head_dim
         self.causal, self.rotary = causal, rotary
         self.rotary_base, self.rotary_scaling = rotary_base, rotary_scaling
@@ -67,7 +67,7 @@ class Attention(Mixer):
         if rotary and self.key_dim % 2:
             raise ValueError(f"rotary positions turn pairs of numbers, but key_dim is {self.key_dim}; use an even one")
         self.group = n_heads // self.n_kv_heads
-        keys = self.n_kv_heads * self.key_dim if self.own_keys else 0
+        keys = self.n_kv_heads * self.key_dim if self.separate_keys else 0
         self.widths = (n_heads * self.key_dim, keys, self.n_kv_heads * self.head_dim)
         self.qkv = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for the three
         self.out = nn.Linear(n_heads * self.head_dim, d_model, bias=bias)
@@ -90,8 +90,8 @@ class Attention(Mixer):
             "causal": self.causal,
         }
         k, v = self.shared(k), self.shared(v)
-        out, state = self.attend(q, k, v, initial_state=self.spread(state), **how)
-        return self.out(out.flatten(2)), self.gathered(state)
+        out, state = self.attend(q, k, v, initial_state=self.expand_groups(state), **how)
+        return self.out(out.flatten(2)), self.collapse_groups(state)
 
     def step(
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
@@ -99,13 +99,13 @@ class Attention(Mixer):
         if not self.causal:
             raise ValueError("a bidirectional layer needs the whole sequence; build it with causal=True to step")
         q, k, v = self.project(x, positions)
-        out, state = self.attend_step(q, self.shared(k), self.shared(v), self.spread(state))
-        new = self.gathered(state)
+        out, state = self.attend_step(q, self.shared(k), self.shared(v), self.expand_groups(state))
+        new = self.collapse_groups(state)
         assert new is not None
         return self.out(out.flatten(1)), new
 
     def attention_map(self, x: Tensor) -> Tensor:
-        """x [B,T,E] -> [B,H,T,T]: what the op makes of unit vectors as values, so its very weights, norm included."""
+        """x [B,T,E] -> [B,H,T,T]: the weights of the op, norm included: its output for unit vectors as values."""
         q, k, _ = self.project(x, None)
         unit = torch.eye(x.shape[1], dtype=q.dtype, device=q.device)[:, None].expand(*q.shape[:3], -1)  # [B,T,H,T]
         out, _ = self.attend(q, self.shared(k), unit, causal=self.causal)
@@ -130,14 +130,14 @@ class Attention(Mixer):
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""
         return x if self.group == 1 else x.repeat_interleave(self.group, dim=-2)
 
-    def spread(self, state: AnyState | None) -> Any:
-        """The state as the op takes it, one row for each query head."""
+    def expand_groups(self, state: AnyState | None) -> Any:
+        """Return the state for the op, one row per query head."""
         if state is None or self.group == 1:
             return state
         return _heads(state, self.head_axis, lambda x, axis: x.repeat_interleave(self.group, dim=axis))
 
-    def gathered(self, state: Any) -> Any:
-        """The state as we keep it: the G query heads of a group hold the same one."""
+    def collapse_groups(self, state: Any) -> Any:
+        """Return the state as the layer stores it: the G query heads of a group share one."""
         if state is None or self.group == 1:
             return state
         first = torch.arange(0, self.n_heads, self.group, device=state[0].device)
@@ -145,15 +145,15 @@ class Attention(Mixer):
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, Any]:
-        """The op on whole sequences, [B,T,H,.]."""
+        """Run the op on whole sequences, [B,T,H,.]."""
 
     @abstractmethod
     def attend_step(self, q: Tensor, k: Tensor, v: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The op on one token, [B,H,.]."""
+        """Run the op on one token, [B,H,.]."""
 
 
 class LinearAttention(Attention):
-    """phi(q) (phi(k)^T v): a state of H/G x F x (V + 1) numbers, whatever the length.
+    """phi(q) (phi(k)^T v): a state of H/G x F x (V + 1) numbers for any length.
 
     `options` are those of the feature map, and `denominator_eps`, what is added to the sum of the scores.
     """
@@ -189,7 +189,7 @@ class LinearAttention(Attention):
 
 
 class CachedAttention(Attention):
-    """Base of those whose state is every key and value so far."""
+    """Base of the layers whose state is every key and value so far."""
 
     def empty_state(
         self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
@@ -256,7 +256,7 @@ class _Grouped(FeatureMap):
         return prepare(grouped).transpose(-3, -2).flatten(-3, -2)
 
 
-def whole(d_model: int, n_heads: int) -> int:
+def head_width(d_model: int, n_heads: int) -> int:
     """Width of a head; d_model must be a multiple of n_heads."""
     if n_heads < 1 or d_model % n_heads:
         raise ValueError(
@@ -267,4 +267,4 @@ def whole(d_model: int, n_heads: int) -> int:
 
 def _heads(state: Any, axis: int, change: Any) -> Any:
     """The state with `change(x, axis)` applied to its tensors that have heads; a mask [B,T] has none."""
-    return type(state)._make(x if x is None or x.ndim < 3 else change(x, axis) for x in state)
+    return type(state)._make([x if x is None or x.ndim < 3 else change(x, axis) for x in state])

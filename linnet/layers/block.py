@@ -1,9 +1,9 @@
-"""Block: a mixer along time, then an MLP per token, each beside a residual path.
+"""Block: a mixer along time, then an MLP per token, each with a residual connection.
 
-    pre    x = x + mixer(norm(x));   x = x + mlp(norm(x))          the residual path is never normalised
+    pre    x = x + mixer(norm(x));   x = x + mlp(norm(x))          the residual stream is never normalised
     post   x = norm(x + mixer(x));   x = norm(x + mlp(x))          Vaswani et al. 2017, as in "Transformers are RNNs"
 
-A decoder block that reads a source has cross attention between the two. `forward` takes [B,T,E], `step` one token.
+A decoder block has cross attention to a source between the two. `forward` takes [B,T,E], `step` one token [B,E].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACES = ("pre", "post")
 
 
 class Block(nn.Module):
-    """`mlp` and `cross` may be None; dropout is on what each branch adds."""
+    """`mlp` and `cross` may be None; dropout applies to the output of each branch."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, state: AnyState | None = None, source: Any = None, **how: Any
     ) -> tuple[Tensor, AnyState | None]:
-        """x [B,T,E], and the keywords of Mixer.forward."""
+        """Apply the block to x [B,T,E]; keywords as in Mixer.forward."""
         y, state = self.mixer(self.norm1(x) if self.pre else x, state, **how)
-        return self._rest(self._joined(x, y, self.norm1), source), state
+        return self._rest(self._residual(x, y, self.norm1), source), state
 
     def step(self, x: Tensor, state: AnyState | None = None, source: Any = None, **how: Any) -> tuple[Tensor, AnyState]:
-        """x [B,E]: the next token."""
+        """Apply the block to the next token, x [B,E]."""
         y, new = self.mixer.step(self.norm1(x) if self.pre else x, state, **how)
-        return self._rest(self._joined(x, y, self.norm1), source), new
+        return self._rest(self._residual(x, y, self.norm1), source), new
 
     def _rest(self, x: Tensor, source: Any) -> Tensor:
         if self.cross is not None:
@@ -66,8 +66,8 @@ class Block(nn.Module):
 
     def _branch(self, x: Tensor, norm: nn.Module | None, branch: Callable[[Tensor], Tensor]) -> Tensor:
         assert norm is not None
-        return self._joined(x, branch(norm(x) if self.pre else x), norm)
+        return self._residual(x, branch(norm(x) if self.pre else x), norm)
 
-    def _joined(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
+    def _residual(self, x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:
         x = x + self.dropout(y)
         return x if self.pre else norm(x)

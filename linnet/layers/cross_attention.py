@@ -3,7 +3,7 @@
     source = layer.source_state(memory)      memory [B,S,E]  ->  State (linear: F x V sums) or KVState (softmax)
     y = layer(x, source)                     x [B,T,E] or one token [B,E]; every query sees the whole source
 
-With a linear kernel the source is summed up once, so a decoded token costs the same whatever the length of the source.
+With a linear kernel the source is summed up once, so a decoded token costs the same for any source length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .. import ops
 from ..feature_maps import FEATURE_MAPS, build
 from ..ops.state import KVState, State
-from .attention import whole
+from .attention import head_width
 
 
 class CrossAttention(nn.Module):
@@ -37,7 +37,7 @@ class CrossAttention(nn.Module):
             raise ValueError(
                 f"mixer {mixer!r} cannot attend to another sequence; accepted: softmax, {', '.join(FEATURE_MAPS)}"
             )
-        self.n_heads, self.head_dim = n_heads, head_dim or whole(d_model, n_heads)
+        self.n_heads, self.head_dim = n_heads, head_dim or head_width(d_model, n_heads)
         width = n_heads * self.head_dim
         self.query, self.key_value = nn.Linear(d_model, width, bias=bias), nn.Linear(d_model, 2 * width, bias=bias)
         self.out = nn.Linear(width, d_model, bias=bias)

@@ -1,11 +1,11 @@
-"""Mixers with a memory that fades: linear attention without a normaliser, a decay, a norm and a gate on what is read.
+"""Mixers with a decaying state: linear attention without a normalizer, then a norm and a gate on the output.
 
     S_t = Diag(a_t) S_{t-1} + k_t v_t^T,   y_t = W_o( norm(S_t^T q_t / sqrt(D)) * silu(W_g x_t) ),   q, k, v = W_qkv x
 
 retnet  a = 1 - 2^(-5-h), fixed for head h = 0, 1, ...; layer norm            Sun et al. 2023, arXiv:2307.08621
 gla     a_t = sigmoid(W_2 W_1 x_t + b)^(1/16), one per key channel; RMS norm  Yang et al. 2024, arXiv:2312.06635
 The norm is over the values of each head, with one gain for all heads. RetNet's rotation of q and k is left out: the
-decay knows the order without. The papers' keys are half as wide as their values; here both are equally wide unless
+decay already encodes the order. The papers' keys are half as wide as their values; here both are equally wide unless
 `key_dim` says otherwise. RetNet's code has an RMS norm where its paper has a group norm: `norm="rms"`.
 State: S [B,H,D,V] alone.
 B batch, T time, E model width, H heads, D = key_dim, V = head_dim
@@ -21,11 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, silu
 
+from ..errors import whole
 from ..feature_maps.common import positive_float
 from ..ops.checks import check_scale
-from ..ops.decay import decayed_attention
+from ..ops.gated.decay import decayed_attention
 from ..ops.state import MatrixState
-from .attention import whole
+from .attention import head_width
 from .matrix import MatrixMixer, only_causal
 from .norm import build_norm
 
@@ -56,7 +57,7 @@ class Decayed(MatrixMixer):
     ) -> None:
         only_causal(self.name, causal, n_heads, n_kv_heads)
         positive_float("norm_eps", norm_eps)
-        values = head_dim or whole(d_model, n_heads)
+        values = head_dim or head_width(d_model, n_heads)
         keys = key_dim or values
         super().__init__((n_heads, keys, values))
         self.gate, self.scale = gate, check_scale(scale, keys)
@@ -72,11 +73,10 @@ class Decayed(MatrixMixer):
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
         q, k, v, gate = self._inputs(x)
-        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
-        out, s = decayed_attention(q, k, v, self.decay(x), **how)  # type: ignore[arg-type]
-        assert s is not None
+        out, new = decayed_attention(q, k, v, self.decay(x), **self.how(state, mask))
+        assert new is not None
         y = self.norm(out).flatten(2)
-        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, state.x)
+        return self.out(y * silu(gate) if self.gate else y), MatrixState(new.s, state.x)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: the share of the value v_j in S_t^T q_t, before norm and gate."""
@@ -86,7 +86,7 @@ class Decayed(MatrixMixer):
         return decayed_attention(q, k, units, self.decay(x))[0].transpose(1, 2)
 
     def _inputs(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k [B,T,H,D], v [B,T,H,V] as the op takes them, and what goes into the gate [B,T,HV]."""
+        """Return q, k [B,T,H,D], v [B,T,H,V] for the op, and the input of the gate [B,T,HV]."""
         q, k, v, gate = self.proj(x).split(self.widths, dim=-1)
         _, keys, values = self.matrix
         return (
@@ -98,7 +98,7 @@ class Decayed(MatrixMixer):
 
 
 class RetNet(Decayed):
-    """Retention: every head forgets at its own fixed rate, the first over some 32 tokens, each later one twice that."""
+    """Retention: every head decays at a fixed rate, the first over about 32 tokens, each next one over twice that."""
 
     name, norm_name = "retnet", "layer"
 
@@ -109,9 +109,9 @@ class RetNet(Decayed):
 
 
 class GLA(Decayed):
-    """Gated linear attention: the token says how much each key channel keeps, through a product of low `rank`.
+    """Gated linear attention: the token sets the decay of each key channel, through a projection of low `rank`.
 
-    The gate's sigmoid is taken to the power 1 / `gate_normalizer`: its start, one half, becomes 0.96.
+    The sigmoid of the gate is raised to the power 1 / `gate_normalizer`: its initial value, one half, becomes 0.96.
     """
 
     name, norm_name = "gla", "rms"
@@ -122,10 +122,9 @@ class GLA(Decayed):
         super().__init__(d_model, n_heads, **common)
         positive_float("gate_normalizer", gate_normalizer)
         self.gate_normalizer = gate_normalizer
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
+        whole("rank", rank, 1)
         self.narrow = nn.Linear(d_model, rank, bias=False)
-        self.widen = nn.Linear(rank, self.widths[1])  # its bias is part of the definition, whatever `bias` says
+        self.widen = nn.Linear(rank, self.widths[1])  # its bias is part of the definition, independent of `bias`
 
     def decay(self, x: Tensor) -> Tensor:
         gates = self.widen(self.narrow(x))

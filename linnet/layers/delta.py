@@ -1,4 +1,4 @@
-"""Delta-rule mixers: a memory in which a token can overwrite what was stored under its key, not only add to it.
+"""Delta-rule mixers: a token overwrites the value stored under its key, instead of only adding to it.
 
     q, k, v = silu(conv(W_qkv x)),   q, k -> q / |q|, k / |k|,   b = sigmoid(W_b x)
     S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,   y_t = W_o norm(S_t^T q_t)
@@ -18,20 +18,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from ..errors import whole
 from ..feature_maps.common import positive_float
 from ..ops.checks import check_scale
-from ..ops.delta import delta_rule
-from ..ops.norm import rms_norm
-from ..ops.short_conv import short_conv
+from ..ops.conv.short_conv import short_conv
+from ..ops.fused.norm import rms_norm
+from ..ops.gated.delta import delta_rule
 from ..ops.state import ConvState, MatrixState
-from .attention import whole
+from .attention import head_width
 from .mamba import dt_start, rate_start
-from .matrix import MatrixMixer, divided, only_causal, spread
+from .matrix import MatrixMixer, divided, expand_groups, only_causal
 from .norm import RMSNorm
 
 
 class Delta(MatrixMixer):
-    """DeltaNet. `conv`: taps of the convolution, 0 for none. `negative`: b up to 2, which turns values round.
+    """DeltaNet. `conv`: taps of the convolution, 0 for none. `negative`: b up to 2, which reflects values.
 
     `gate`: the output is multiplied by silu(W_g x). `key_heads`: fewer heads of q and k than of v; each serves
     n_heads / key_heads of them, one after the other. `conv_bias`: one number per channel added by the convolution.
@@ -39,7 +40,7 @@ class Delta(MatrixMixer):
     """
 
     name = "delta"
-    extra = 0  # numbers per head that a subclass wants from the projection beside q, k, v and b
+    extra = 0  # numbers per head that a subclass takes from the projection besides q, k, v and b
 
     def __init__(
         self,
@@ -63,9 +64,8 @@ class Delta(MatrixMixer):
         only_causal(self.name, causal, n_heads, n_kv_heads)
         positive_float("norm_eps", norm_eps)
         positive_float("qk_eps", qk_eps)
-        if isinstance(conv, bool) or not isinstance(conv, int) or conv < 0:
-            raise ValueError(f"conv is {conv!r}; accepted: how many tokens a filter spans, or 0 for no convolution")
-        values = head_dim or whole(d_model, n_heads)
+        whole("conv", conv, 0, hint="it is the number of tokens a filter spans, 0 for no convolution")
+        values = head_dim or head_width(d_model, n_heads)
         keys = key_dim or values
         shared = divided(n_heads, "key_heads", key_heads)
         channels = 2 * shared * keys + n_heads * values
@@ -82,11 +82,10 @@ class Delta(MatrixMixer):
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         given, gate, past = self._inputs(x, state, mask)
-        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
-        out, s = delta_rule(*given, **how)  # type: ignore[arg-type]
-        assert s is not None
+        out, new = delta_rule(*given, **self.how(state, mask))
+        assert new is not None
         y = self.norm(out).flatten(2)
-        return self.out(y * silu(gate) if self.gate else y), MatrixState(s, past)
+        return self.out(y * silu(gate) if self.gate else y), MatrixState(new.s, past)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: the share of the value v_j in S_t^T q_t, from one triangular solve with unit vectors as values."""
@@ -99,7 +98,7 @@ class Delta(MatrixMixer):
     def _inputs(
         self, x: Tensor, state: MatrixState, mask: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor, Tensor]:
-        """q, k, v, beta and decay as the op takes them, the output's gate, and the newest inputs of the convolution."""
+        """Return q, k, v, beta and decay for the op, the output gate, and the newest inputs of the convolution."""
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
         u, b, extra, gate = self.proj(x).split(self.widths, dim=-1)
         u, past = self._look_back(u, state.x, mask)
@@ -108,7 +107,7 @@ class Delta(MatrixMixer):
         length, eps = both.new_full((keys,), keys**-0.5), self.qk_eps / keys
         q, k = rms_norm(both.unflatten(-1, (-1, keys)), length, eps).chunk(2, dim=-2)  # x / sqrt(|x|^2 + qk_eps)
         q = q if self.scale == 1.0 else q * self.scale
-        q, k = (spread(y, heads) for y in (q, k))
+        q, k = (expand_groups(y, heads) for y in (q, k))
         return (q, k, v.unflatten(-1, (-1, values)), self.top * b.sigmoid(), self.decay(extra)), gate, past
 
     def _look_back(self, u: Tensor, past: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -125,7 +124,7 @@ class Delta(MatrixMixer):
 
 
 class GatedDelta(Delta):
-    """Gated DeltaNet: the memory also fades, by a factor of each head and token, and the output has a gate."""
+    """Gated DeltaNet: the state also decays, by a factor per head and token, and the output has a gate."""
 
     name = "gated_delta"
     extra = 1

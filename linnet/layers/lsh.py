@@ -1,6 +1,6 @@
-"""LSHAttention: Reformer's attention within buckets, as a mixer that gives the same numbers at any split.
+"""LSHAttention: Reformer's attention within buckets, as a mixer with the same result for any split.
 
-    y = W_o lsh(rotate(W_q x), W_v x) + b_o         keys are the queries at unit length; the op is ops/lsh.py
+    y = W_o lsh(rotate(W_q x), W_v x) + b_o         keys are the queries at unit length; ops/softmax/lsh.py
 
 Kitaev et al. 2020, arXiv:2001.04451. What it saves is time: a query looks at most at rounds * span tokens (twice that
 when not causal). Its state is every key and value so far, like that of softmax attention, because a token of any age
@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ArgumentError, is_whole, whole
 from ..feature_maps.random import RandomMap
-from ..ops.lsh import lsh_attention, lsh_attention_step
-from ..ops.projection import turn
+from ..ops.fused.projection import turn
+from ..ops.softmax.lsh import lsh_attention, lsh_attention_step
 from ..ops.state import KVState
 from .attention import CachedAttention
 from .positions import Rotation
@@ -29,7 +30,7 @@ class LSHAttention(CachedAttention):
     share a bucket; a `span` below that forgets the older ones. `redraw` draws other buckets; nothing else does.
     """
 
-    own_keys = False
+    separate_keys = False
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class LSHAttention(CachedAttention):
         generator: torch.Generator | None = None,
         **common: Any,
     ) -> None:
-        for name, value, least in (("rounds", rounds, 1), ("n_buckets", n_buckets, 2), ("span", span, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least or (least == 2 and value % 2):
-                accepted = "an even number, 2 or more" if least == 2 else "a whole number, 1 or more"
-                raise ValueError(f"{name} is {value!r}; accepted: {accepted}")
+        whole("rounds", rounds, 1)
+        if not is_whole(n_buckets, 2) or n_buckets % 2:
+            raise ArgumentError("n_buckets", n_buckets, "an even number, 2 or more")
+        whole("span", span, 1)
         super().__init__(d_model, n_heads, **common)
         if self.group > 1:
             raise ValueError(

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from ..ops.selective_scan import selective_scan
-from ..ops.short_conv import short_conv
+from ..errors import whole
+from ..ops.conv.short_conv import short_conv
+from ..ops.gated.selective_scan import selective_scan
 from ..ops.state import ConvState, MatrixState
 from .matrix import MatrixMixer, only_causal
 
@@ -26,7 +27,7 @@ SLOW, FAST = 1e-3, 1e-1  # dt at the start
 
 
 class Mamba(MatrixMixer):
-    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out.
+    """The whole block of the paper, so that no MLP is needed; `bias` is for the projections in and out.
 
     `conv_bias`: one number per channel added by the convolution. `dt_rank`: of W_dt, None for d_model / 16 rounded up.
     """
@@ -51,8 +52,7 @@ class Mamba(MatrixMixer):
         d_state, rank = key_dim or d_state, ceil(d_model / 16) if dt_rank is None else dt_rank
         sizes = {"d_state": d_state, "expand": expand, "kernel_size": kernel_size, "dt_rank": rank}
         for name, value in sizes.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
+            whole(name, value, 1)
         width, self.rank = expand * d_model, rank
         super().__init__((width, d_state, 1), (kernel_size - 1, width))
         self.proj = nn.Linear(d_model, 2 * width, bias=bias)
@@ -68,10 +68,9 @@ class Mamba(MatrixMixer):
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         u, z, past = self._inputs(x, state, mask)
-        how = {"initial_state": state.s[..., 0], "output_final_state": True, "mask": mask, "form": self.form}
-        y, s = selective_scan(u, *self._selected(u), **how)  # type: ignore[arg-type]
-        assert s is not None
-        return self.out((y + self.skip * u) * silu(z)), MatrixState(s[..., None], past)
+        y, new = selective_scan(u, *self._selected(u), **self.how(state, mask))
+        assert new is not None
+        return self.out((y + self.skip * u) * silu(z)), MatrixState(new.s, past)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,E',T,T]: the share of u_j in y_t before the gate, channel by channel; the skip is on the diagonal."""
@@ -83,7 +82,7 @@ class Mamba(MatrixMixer):
         return (y.view(units.shape) + self.skip * units).permute(0, 3, 2, 1)
 
     def _inputs(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """u, z [B,T,E'] and the newest inputs of the convolution."""
+        """Return u, z [B,T,E'] and the newest inputs of the convolution."""
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
         u, z = self.proj(x).chunk(2, dim=-1)
         kept = ConvState(state.x.to(u.dtype))
@@ -92,7 +91,7 @@ class Mamba(MatrixMixer):
         return silu(u), z, new.x.to(state.x.dtype)
 
     def _selected(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """dt [B,T,E'], a [E',N], b and c [B,T,N]."""
+        """Return dt [B,T,E'], a [E',N], b and c [B,T,N]."""
         _, N, _ = self.matrix
         dt, b, c = self.select(u).split([self.rank, N, N], dim=-1)
         return softplus(self.dt(dt) + self.dt_bias), -torch.exp(self.a_log).view(-1, N), b, c

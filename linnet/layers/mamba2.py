@@ -1,4 +1,4 @@
-"""Mamba-2: a short convolution, then a memory that fades by one factor per head and token, chosen by the token.
+"""Mamba-2: a short convolution, then a state that decays by one factor per head, chosen by the token.
 
     z, u, dt = W_in x;   v, b, c = silu(conv4(u));   dt = softplus(dt + dt_bias);   a_t = exp(-exp(a_log) dt_t)
     S_t = a_t S_{t-1} + b_t (dt_t v_t)^T,   y_t = W_out norm( (S_t^T c_t + skip v_t) * silu(z_t) )
@@ -17,19 +17,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
+from ..errors import whole
 from ..feature_maps.common import positive_float
-from ..ops.decay import decayed_attention
-from ..ops.norm import rms_norm
-from ..ops.short_conv import short_conv
+from ..ops.conv.short_conv import short_conv
+from ..ops.fused.norm import rms_norm
+from ..ops.gated.decay import decayed_attention
 from ..ops.state import ConvState, MatrixState
-from .attention import whole
+from .attention import head_width
 from .mamba import dt_start, rate_start
-from .matrix import MatrixMixer, divided, only_causal, spread
+from .matrix import MatrixMixer, divided, expand_groups, only_causal
 from .norm import RMSNorm
 
 
 class Mamba2(MatrixMixer):
-    """The whole block of the paper, so that no MLP is needed beside it; `bias` is for the projections in and out.
+    """The whole block of the paper, so that no MLP is needed; `bias` is for the projections in and out.
 
     `expand`: width of all heads together in model widths, unless `head_dim` gives the width of each.
     `conv_bias`: one number per channel added by the convolution. `dt_limit`: least and largest dt, None for no limits.
@@ -55,9 +56,8 @@ class Mamba2(MatrixMixer):
         only_causal("mamba2", causal, n_heads, n_kv_heads)
         positive_float("norm_eps", norm_eps)
         for name, value in (("expand", expand), ("kernel_size", kernel_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; accepted: a whole number, 1 or more")
-        values = head_dim or whole(expand * d_model, n_heads)
+            whole(name, value, 1)
+        values = head_dim or head_width(expand * d_model, n_heads)
         keys, width = key_dim or values, n_heads * values
         groups = divided(n_heads, "n_groups", n_groups)
         channels = width + 2 * groups * keys
@@ -76,11 +76,11 @@ class Mamba2(MatrixMixer):
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         (c, b, v, dt), z, past = self._inputs(x, state, mask)
-        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
-        out, s = decayed_attention(c, b, (v * dt[..., None]).to(v.dtype), self.decay(dt), **how)  # type: ignore[arg-type]
-        assert s is not None
+        scaled = (v * dt[..., None]).to(v.dtype)
+        out, new = decayed_attention(c, b, scaled, self.decay(dt), **self.how(state, mask))
+        assert new is not None
         y = (out + self.skip[:, None] * v).flatten(2)
-        return self.out(self._normed(y * silu(z))), MatrixState(s, past)
+        return self.out(self._normed(y * silu(z))), MatrixState(new.s, past)
 
     def _normed(self, y: Tensor) -> Tensor:  # [B,T,HV]
         if self.n_groups == 1:
@@ -109,7 +109,7 @@ class Mamba2(MatrixMixer):
         assert new is not None
         heads, keys, values = self.matrix
         v, b, c = silu(u).split([heads * values, self.n_groups * keys, self.n_groups * keys], dim=-1)
-        b, c = (spread(y.unflatten(-1, (self.n_groups, keys)), heads) for y in (b, c))
+        b, c = (expand_groups(y.unflatten(-1, (self.n_groups, keys)), heads) for y in (b, c))
         dt = softplus(dt.to(torch.promote_types(dt.dtype, torch.float32)) + self.dt_bias)
         dt = dt if self.dt_limit is None else dt.clamp(*self.dt_limit)
         return (c, b, v.unflatten(-1, (heads, values)), dt), z, new.x

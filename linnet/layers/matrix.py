@@ -1,19 +1,21 @@
-"""MatrixMixer: a mixer whose memory is one matrix per head, rewritten at every token by a rule of its own.
+"""MatrixMixer: a mixer whose state is one matrix per head, updated at every token by the op of the subclass.
 
     S_t = rule(S_{t-1}, token t),   out_t = S_t^T q_t            state: MatrixState(s [B,H,F,V], x [B,W,E'])
 
-A subclass says its sizes and writes `mix`, which takes any number of tokens; packing, masks, `step` and the account of
-bytes are here. x holds the last W inputs of its short convolution or token shift, oldest first; W may be 0.
+A subclass gives its sizes and defines `mix`, which takes any number of tokens; packing, `step` and the size of the
+state are here. x holds the last W inputs of its short convolution or token shift, oldest first; W may be 0.
 B batch, T time, E model width, H heads, F and V height and width of the matrix.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import ArgumentError, is_whole
 from ..ops.checks import check_form, widened
 from ..ops.packing import pack, unpack
 from ..ops.state import AnyState, MatrixState
@@ -25,7 +27,7 @@ class MatrixMixer(Mixer):
     """Base of the decayed, gated, delta, Mamba and RWKV mixers.
 
     Built as cls(d_model, n_heads, ...) with the keywords n_kv_heads, head_dim, key_dim, causal and bias of every
-    attention layer, and options of its own. `form` is "auto" unless a test asks for another.
+    attention layer, and its own options. `form` is "auto" unless a test sets another.
     """
 
     form: str = "auto"
@@ -72,17 +74,22 @@ class MatrixMixer(Mixer):
         (heads, height, width), (kept, channels) = self.matrix, self.inputs
         return (heads * height * width + kept * channels) * max(dtype.itemsize, torch.float32.itemsize)
 
+    def how(self, state: MatrixState, mask: Tensor | None) -> dict[str, Any]:
+        """Return the keywords for an op of ops/gated: its state is the matrix, without the inputs of the layer."""
+        return {"initial_state": MatrixState(state.s), "output_final_state": True, "mask": mask, "form": self.form}
+
     def _mixed(self, x: Tensor, state: AnyState | None, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         if state is None:
             state = self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
         state = widened(state, MatrixState)
         check_form(state, MatrixState)
-        y, new = self.mix(x, MatrixState._make(state), mask)
+        assert isinstance(state, MatrixState)
+        y, new = self.mix(x, state, mask)
         return y, MatrixState(new.s, new.x.to(new.s.dtype))
 
 
 def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -> None:
-    """What a rule along time cannot do, in one sentence."""
+    """Raise for options that a causal recurrence does not have."""
     if not causal:
         raise ValueError(f"mixer {name!r} looks back only, but causal is False; use 'softmax', 'lsh' or a linear mixer")
     if n_kv_heads not in (None, n_heads):
@@ -90,16 +97,16 @@ def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -
 
 
 def divided(n_heads: int, name: str, count: int | None) -> int:
-    """How many heads of keys serve the `n_heads` of values: `count`, a divisor, or as many when it is None."""
+    """Return the number of key heads for `n_heads` value heads: `count`, a divisor, or `n_heads` when it is None."""
     if count is None:
         return n_heads
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1 or n_heads % count:
-        raise ValueError(f"{name} is {count!r}; accepted: a divisor of n_heads, {n_heads}")
+    if not is_whole(count, 1) or n_heads % count:
+        raise ArgumentError(name, count, f"a divisor of n_heads, {n_heads}")
     return count
 
 
-def spread(x: Tensor, heads: int) -> Tensor:
-    """[B,T,G,D] -> [B,T,heads,D]: each of the G heads for heads / G neighbours."""
+def expand_groups(x: Tensor, heads: int) -> Tensor:
+    """[B,T,G,D] -> [B,T,heads,D]: each of the G heads repeated heads / G times."""
     groups = x.shape[2]
     if groups == 1:
         return x.expand(-1, -1, heads, -1)

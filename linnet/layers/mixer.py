@@ -1,9 +1,9 @@
-"""Mixer: what every layer that looks along time can do, so that nobody has to ask which one they hold.
+"""Mixer: the interface of every layer that mixes information along time.
 
-    y, state = mixer(x, state)         x, y [B,T,E]: many tokens at once
+    y, state = mixer(x, state)         x, y [B,T,E]: many tokens
     y, state = mixer.step(x, state)    x, y [B,E]:   the next token
 
-Both give the same numbers at any split. A state is a value (see ops/state.py); None is the start of a sequence.
+Both give the same numbers, however a sequence is split. A state is a value (ops/state.py); None starts a sequence.
 B batch, T time, E model width.
 """
 
@@ -19,7 +19,7 @@ from .positions import Rotation
 
 
 class Mixer(nn.Module, ABC):
-    """Base of all sequence mixers."""
+    """Base class of all sequence mixers."""
 
     causal: bool = True
 
@@ -34,33 +34,33 @@ class Mixer(nn.Module, ABC):
         positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, AnyState | None]:
-        """x [B,T,E] -> [B,T,E]; mask [B,T], True = real token; positions [B,T] or [T], or the turns they make."""
+        """Mix x [B,T,E] -> [B,T,E]; mask [B,T], True = real token; positions [B,T] or [T], or their Rotation."""
 
     @abstractmethod
     def step(
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, AnyState]:
-        """x [B,E] -> [B,E] and the new state; positions [B]."""
+        """Mix the next token x [B,E] -> [B,E] and the new state; positions [B]."""
 
     @abstractmethod
     def empty_state(
         self, batch: int, *, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> AnyState:
-        """The state before the first token, for `batch` rows: its shapes are those of every later state."""
+        """Return the state before the first token, for `batch` rows, with the shapes of every later state."""
 
     @abstractmethod
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Bytes of state per sequence after `length` tokens."""
+        """Return the bytes of state per sequence after `length` tokens."""
 
     def attention_map(self, x: Tensor) -> Tensor:
-        """x [B,T,E] -> [B,H,T,T]: out_t = sum_j A[t,j] v_j, the weights this layer gives to every earlier token."""
-        raise ValueError(f"{type(self).__name__} has no attention map: its output is no weighted sum of values")
+        """Return A [B,H,T,T] for x [B,T,E], with out_t = sum_j A[t,j] v_j; ValueError if there is no such form."""
+        raise ValueError(f"{type(self).__name__} has no attention map: its output is not a weighted sum of values")
 
 
 def attention_map(layer: Mixer, x: Tensor) -> Tensor:
-    """The exact weights [B,H,T,T] that a layer gives to every token, whatever it computes them by.
+    """Return the exact attention weights [B,H,T,T] of a layer, whichever form it computes.
 
-    Row t, column j: how much of the value of token j is in the output of token t, before the output projection. Rows
-    of normalised attention sum to one; those of a rule with decay or erasing may sum to anything, and go below zero.
+    Entry [t,j] is the weight of the value of token j in the output of token t, before the output projection. Rows of
+    normalised attention sum to one; with decay or erasure they may sum to anything, and weights may be negative.
     """
     return layer.attention_map(x)

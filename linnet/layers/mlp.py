@@ -1,7 +1,7 @@
-"""The per-token half of a block: two linear maps with a non-linearity between them.
+"""MLP: the per-token half of a block, two linear maps with a non-linearity between them.
 
 relu, gelu:  down(act(up(x)))          swiglu:  down(silu(gate(x)) * up(x))      Shazeer 2020, arXiv:2002.05202
-identity:    x (the block still adds norm(x), as the recall bench's blocks without an MLP do)
+identity:    x (the block still adds norm(x), as in the networks of the recall benchmark)
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..errors import unknown
-from ..ops.mlp import mlp
+from ..ops.fused.mlp import mlp
 
 MLPS = ("relu", "gelu", "swiglu", "identity", "none")
 
@@ -28,7 +28,7 @@ class MLP(nn.Module):
 
 
 def build_mlp(kind: str, d_model: int, d_ff: int, *, bias: bool = True) -> nn.Module | None:
-    """The MLP of that kind; None for "none"."""
+    """Build the MLP of that kind; None for "none"."""
     if kind not in MLPS:
         raise unknown("mlp", kind, MLPS)
     if kind == "none":

@@ -1,11 +1,11 @@
-"""Where a token stands: learned, sinusoidal or rotary, as a function of its position and of nothing else.
+"""Position encodings: learned, sinusoidal or rotary, functions of a token's position alone.
 
     sinusoidal   p[2i] = sin(t / base^(2i/E)),  p[2i+1] = cos(...)      Vaswani et al. 2017, arXiv:1706.03762
     rotary       (x1, x2) -> (x1 cos - x2 sin, x1 sin + x2 cos)         Su et al. 2021, arXiv:2104.09864
 
-Positions count real tokens from the start of the sequence and travel with the state, so every form, split and padding
-of a sequence sees the same ones. Rotary turns q and k before the feature map (ops/projection.py), one token at a time.
-The score then depends on t - s alone where the kernel is a function of q . k (Taylor, polynomial, softmax).
+Positions count real tokens from the start of the sequence and are part of the state, so every form, split and padding
+of a sequence sees the same ones. Rotary rotates q and k before the feature map (ops/fused/projection.py). The score
+then depends on t - s alone if the kernel is a function of q . k (Taylor, polynomial, softmax).
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .rope_scaling import attention_factor, scaled
+from .rope_scaling import attention_factor, scale_frequencies
 
 BASE = 10_000.0
 
 
 def angles(positions: Tensor, width: int, base: float = BASE, scaling: Mapping[str, Any] | None = None) -> Tensor:
-    """t / base^(2i/width) for i < width/2: [..., width/2], in float64 since t may be in the millions.
+    """Return t / base^(2i/width) for i < width/2, [..., width/2], in float64 since t may be in the millions.
 
-    `scaling` changes the frequencies as rope_scaling.py says.
+    `scaling` changes the frequencies; see rope_scaling.py.
     """
     i = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
     plain = base ** (-i / width)
-    return positions.to(torch.float64)[..., None] * (plain if scaling is None else scaled(plain, base, scaling))
+    frequencies = plain if scaling is None else scale_frequencies(plain, base, scaling)
+    return positions.to(torch.float64)[..., None] * frequencies
 
 
 class Rotation(NamedTuple):
-    """The turn of each position, the same for all heads; made once for all layers."""
+    """The rotation at each position, the same for all heads; computed once for all layers."""
 
     cos: Tensor  # [...,1,D/2]
     sin: Tensor
@@ -41,14 +42,14 @@ class Rotation(NamedTuple):
 def rotation(
     positions: Tensor, width: int, dtype: torch.dtype, base: float = BASE, scaling: Mapping[str, Any] | None = None
 ) -> Rotation:
-    """The turns of positions [B,T], [T] or [B], for heads of an even `width` D; yarn also makes q and k longer."""
+    """Return the rotation at positions [B,T], [T] or [B] for heads of even `width` D; yarn also scales q and k."""
     turn, factor = angles(positions, width, base, scaling).unsqueeze(-2), attention_factor(scaling)
     cos, sin = (turn.cos(), turn.sin()) if factor == 1.0 else (turn.cos() * factor, turn.sin() * factor)
     return Rotation(cos.to(dtype), sin.to(dtype))
 
 
 class LearnedPositions(nn.Module):
-    """A row of a table for each position below `max_length`."""
+    """A learned vector for each position below `max_length`."""
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
@@ -62,9 +63,9 @@ class LearnedPositions(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """Sines and cosines of geometrically spaced frequencies, no last position; only their size is learned.
+    """Sines and cosines of geometrically spaced frequencies, without a last position; only the amplitude is learned.
 
-    It starts at `gain`: waves of size 1 would drown embeddings that start at 0.02.
+    It starts at `gain`: an amplitude of 1 would drown embeddings of standard deviation 0.02.
     """
 
     def __init__(self, d_model: int, base: float = BASE, gain: float = 1.0) -> None:
@@ -79,10 +80,10 @@ class SinusoidalPositions(nn.Module):
 
 
 def beyond_learned(last: int, most: int) -> ValueError:
-    """What is said of a position for which there is no row."""
+    """Return the error for a position beyond the learned ones."""
     return ValueError(
         f"position {last} is beyond the {most} learned positions; use a model with max_length > {last}, "
-        "or positions 'sinusoidal', 'rotary' or 'none', which have no end"
+        "or positions 'sinusoidal', 'rotary' or 'none', which have no limit"
     )
 
 

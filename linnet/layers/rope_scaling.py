@@ -1,24 +1,26 @@
-"""Rotary frequencies for windows longer than the one a model was trained on, as Llama-type configurations name them.
+"""Scale rotary frequencies for contexts longer than those of training, as Llama configurations specify it.
 
     linear   w' = w / factor                                                       Chen et al. 2023, arXiv:2306.15595
-    llama3   w' = w / factor below, w above, a blend between two wavelengths       Llama 3.1, arXiv:2407.21783
-    yarn     w' = w / factor for slow pairs, w for fast ones, a ramp between       Peng et al. 2023, arXiv:2309.00071
+    llama3   w' = w / factor for long wavelengths, w for short ones, blended        Llama 3.1, arXiv:2407.21783
+    yarn     w' = w / factor for slow pairs, w for fast ones, a linear ramp        Peng et al. 2023, arXiv:2309.00071
 
-w_i = base^(-2i/D) turns the pair (i, i + D/2) of a head. Yarn also has an attention factor, 0.1 ln(factor) + 1 unless
-the configuration says otherwise: it multiplies cosines and sines, so q and k each grow by it and every score q . k by
-its square, as in transformers; the scale of the softmax stays 1 / sqrt(D).
-Kinds that choose their frequencies by the length of the sequence (dynamic, longrope) are refused: a stream does not
-know its length, and what was turned already would have to turn again.
+w_i = base^(-2i/D) rotates the pair (i, i + D/2) of a head. Yarn also has an attention factor, 0.1 ln(factor) + 1
+unless set in the configuration: it multiplies cosines and sines, so q and k are each scaled by it and every score q . k
+by its square, as in transformers; the scale of the softmax stays 1 / sqrt(D).
+Kinds whose frequencies depend on the length of the sequence (dynamic, longrope) are refused: a stream does not know its
+length, and keys that are already rotated would have to be rotated again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, floor, isfinite, log, pi
+from math import ceil, floor, log, pi
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..errors import is_number
 
 WINDOW = "original_max_position_embeddings"
 NEEDED = {
@@ -31,7 +33,7 @@ BY_LENGTH = ("dynamic", "longrope", "su")
 
 
 def check_scaling(scaling: Mapping[str, Any], base: float) -> None:
-    """ValueError unless `scaling` names a kind of NEEDED with its numbers and nothing else, and fits the base."""
+    """Raise ValueError unless `scaling` has a rope_type of NEEDED with its numbers only, and the base is above 1."""
     if not isinstance(scaling, Mapping):
         raise ValueError(f"rotary_scaling is {scaling!r}; accepted: None, or a mapping with rope_type and its numbers")
     kind = scaling.get("rope_type")
@@ -54,32 +56,32 @@ def check_scaling(scaling: Mapping[str, Any], base: float) -> None:
     if low >= high:
         raise ValueError(f"rotary_scaling has low_freq_factor {low} and high_freq_factor {high}; accepted: low < high")
     if not isinstance(base, (int, float)) or not base > 1:
-        raise ValueError(f"rotary_base is {base!r} beside a rotary_scaling; accepted: a number above 1")
+        raise ValueError(f"rotary_base is {base!r}; accepted with a rotary_scaling: a number above 1")
 
 
 def _check_value(name: str, value: Any) -> None:
     if name == "truncate":
         if not isinstance(value, bool):
             raise ValueError(f"rotary_scaling has truncate {value!r}; accepted: true or false")
-    elif isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or value <= 0:
+    elif not is_number(value) or value <= 0:
         raise ValueError(f"rotary_scaling has {name} {value!r}; accepted: a finite number above 0")
 
 
-def scaled(plain: Tensor, base: float, scaling: Mapping[str, Any]) -> Tensor:
-    """The frequencies `plain` [D/2] as this kind of scaling has them."""
+def scale_frequencies(plain: Tensor, base: float, scaling: Mapping[str, Any]) -> Tensor:
+    """Return the frequencies `plain` [D/2] scaled."""
     kind, slow = scaling["rope_type"], plain / scaling["factor"]
     if kind == "linear":
         return slow
     if kind == "llama3":
         low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-        fast = ((scaling[WINDOW] * plain / (2 * pi) - low) / (high - low)).clamp(0.0, 1.0)  # 1: turns often in a window
+        fast = ((scaling[WINDOW] * plain / (2 * pi) - low) / (high - low)).clamp(0.0, 1.0)  # 1: many turns in a window
     else:
         fast = 1 - _ramp(len(plain), base, scaling, plain.device)
     return (1 - fast) * slow + fast * plain
 
 
 def _ramp(pairs: int, base: float, scaling: Mapping[str, Any], device: torch.device) -> Tensor:  # [D/2]
-    """0 for pairs that turn more than beta_fast times in the window, 1 for less than beta_slow, linear between."""
+    """Return 0 for pairs of more than beta_fast turns in the window, 1 for fewer than beta_slow, linear between."""
 
     def pair(turns: float) -> float:
         return pairs * log(scaling[WINDOW] / (turns * 2 * pi)) / log(base)
@@ -93,7 +95,7 @@ def _ramp(pairs: int, base: float, scaling: Mapping[str, Any], device: torch.dev
 
 
 def attention_factor(scaling: Mapping[str, Any] | None) -> float:
-    """What cosines and sines are multiplied by: 1 except for yarn."""
+    """Return the factor of cosines and sines: 1 except for yarn."""
     if scaling is None or scaling["rope_type"] != "yarn":
         return 1.0
     if "attention_factor" in scaling:

@@ -1,4 +1,4 @@
-"""RWKV: mixers that see the token before beside the present one, and need no attention over the rest.
+"""RWKV: mixers that combine each token with the previous one, and replace attention by a recurrence.
 
     x^m_t = x_t + m * (x_{t-1} - x_t)                      token shift: every use of x has its own mixture m in [0,1]^E
 
@@ -11,7 +11,7 @@ nothing there. Left out of RWKV7: the values of the first layer mixed into the l
 together, and ranks that grow with the width: `rank` is one number for the three small networks of decay, rate and gate.
 The norm of RWKV7 is over the values of each head with the authors' eps, 64e-5; flash-linear-attention writes it as
 head_dim * 1e-5, the same number at the published width of 64. Set `norm_eps` to import weights of another width.
-State: x [B,1,E], the token before; s [B,1,3,E] (ops/wkv.py) and s [B,H,D,V] (ops/wkv7.py).
+State: x [B,1,E], the previous token; s [B,1,3,E] (ops/gated/wkv.py) and s [B,H,D,V] (ops/gated/wkv7.py).
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from ..errors import whole
 from ..feature_maps.common import positive_float
-from ..ops.norm import layer_norm
-from ..ops.short_conv import short_conv
+from ..ops.conv.short_conv import short_conv
+from ..ops.fused.norm import layer_norm
+from ..ops.gated.wkv import wkv, wkv_weights
+from ..ops.gated.wkv7 import wkv7
 from ..ops.state import ConvState, MatrixState
-from ..ops.wkv import wkv, wkv_weights
-from ..ops.wkv7 import wkv7
-from .attention import whole
+from .attention import head_width
 from .matrix import MatrixMixer, only_causal
 
 
 class RWKV4(MatrixMixer):
-    """A weighted average with a fixed decay for each channel, opened by sigmoid(r)."""
+    """A weighted average with a fixed decay for each channel, gated by sigmoid(r)."""
 
     def __init__(
         self,
@@ -59,12 +60,9 @@ class RWKV4(MatrixMixer):
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         x, change, newest = shifted(x, state, mask)
         k, v = self.k(x + self.shift_k * change), self.v(x + self.shift_v * change)
-        y, s = wkv(
-            k, v, self.decay.exp(), self.bonus,
-            initial_state=state.s[:, 0], output_final_state=True, mask=mask, form=self.form,
-        )  # fmt: skip
-        assert s is not None
-        return self.out(torch.sigmoid(self.r(x + self.shift_r * change)) * y), MatrixState(s[:, None], newest)
+        y, new = wkv(k, v, self.decay.exp(), self.bonus, **self.how(state, mask))
+        assert new is not None
+        return self.out(torch.sigmoid(self.r(x + self.shift_r * change)) * y), MatrixState(new.s, newest)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,E,T,T]: the weights of the average, channel by channel, before sigmoid(r); rows sum to one."""
@@ -73,7 +71,7 @@ class RWKV4(MatrixMixer):
 
 
 class RWKV7(MatrixMixer):
-    """A matrix per head that fades by channel, corrects what stands under its removal key, and adds k v^T."""
+    """A matrix per head that decays by channel, removes part of the value under its removal key, and adds k v^T."""
 
     def __init__(
         self,
@@ -90,9 +88,8 @@ class RWKV7(MatrixMixer):
     ) -> None:
         only_causal("rwkv7", causal, n_heads, n_kv_heads)
         positive_float("norm_eps", norm_eps)
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise ValueError(f"rank is {rank!r}; accepted: a whole number, 1 or more")
-        V = head_dim or whole(d_model, n_heads)
+        whole("rank", rank, 1)
+        V = head_dim or head_width(d_model, n_heads)
         D = key_dim or V
         super().__init__((n_heads, D, V), (1, d_model))
         self.norm_eps = norm_eps
@@ -114,12 +111,11 @@ class RWKV7(MatrixMixer):
 
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
         (r, g, k, remove, rate), v, gate, newest = self._project(x, state, mask)
-        how = {"initial_state": state.s, "output_final_state": True, "mask": mask, "form": self.form}
-        y, s = wkv7(r, g, k, v, remove, rate, **how)  # type: ignore[arg-type]
-        assert s is not None
+        y, new = wkv7(r, g, k, v, remove, rate, **self.how(state, mask))
+        assert new is not None
         y = layer_norm(y, eps=self.norm_eps).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
         present = (r * k * self.bonus.view(r.shape[2:])).sum(-1, keepdim=True) * v  # [B,T,H,V]
-        return self.out((y + present.flatten(2)) * gate), MatrixState(s, newest)
+        return self.out((y + present.flatten(2)) * gate), MatrixState(new.s, newest)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: S_t^T r_t = sum_j A[t,j] v_j, before the norm, the bonus and the gate."""
@@ -149,9 +145,9 @@ class RWKV7(MatrixMixer):
 
 
 def shifted(x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """x [B,T,E] with zeros in its padding, x_{t-1} - x_t over real tokens, and the newest of them [B,1,E]."""
+    """Return x [B,T,E] with zeros at padding, x_{t-1} - x_t over real tokens, and the newest of them [B,1,E]."""
     x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
-    one_ago = x.new_tensor([1.0, 0.0]).expand(x.shape[-1], 2)  # the filter that hands on the token before
+    one_ago = x.new_tensor([1.0, 0.0]).expand(x.shape[-1], 2)  # the filter that selects the previous token
     kept = ConvState(state.x.to(x.dtype))
     before, new = short_conv(x, one_ago, initial_state=kept, output_final_state=True, mask=mask)
     assert new is not None

@@ -1,4 +1,4 @@
-"""Short convolutions as mixers: what attention cannot see at once, which token stood just before which.
+"""Short convolutions as mixers: they see which token directly precedes which.
 
     BaseConv     y = conv(x) * (W x + b) + x                              Arora et al. 2023, "Zoology", arXiv:2312.04927
     GatedConv    y = W_out( silu(conv(u1)) * u2 ),   u1, u2 = W_in x      Arora et al. 2024, "Based", arXiv:2402.18668
@@ -16,21 +16,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from ..ops.base_conv import base_conv
+from ..errors import ArgumentError, is_whole, whole
 from ..ops.checks import check_form
-from ..ops.short_conv import empty_state, short_conv, short_conv_step, state_bytes
+from ..ops.conv.base_conv import base_conv
+from ..ops.conv.short_conv import empty_state, short_conv, short_conv_step, state_bytes
 from ..ops.state import AnyState, ConvState
 from .mixer import Mixer
 from .positions import Rotation
 
 
 class _Conv(Mixer):
-    """The filters and the state; a subclass says what goes into the convolution and what becomes of it."""
+    """The filters and the state; a subclass defines the input of the convolution and the use of its output."""
 
     def __init__(self, width: int, kernel_size: int) -> None:
         super().__init__()
-        if isinstance(kernel_size, bool) or not isinstance(kernel_size, int) or kernel_size < 1:
-            raise ValueError(f"kernel_size is {kernel_size!r}; accepted: how many tokens a filter spans, 1 or more")
+        whole("kernel_size", kernel_size, 1, hint="it is the number of tokens a filter spans")
         self.width, self.kernel_size = width, kernel_size
         bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
         self.weight = nn.Parameter(torch.empty(width, kernel_size).uniform_(-bound, bound))
@@ -75,15 +75,15 @@ class _Conv(Mixer):
 
     @abstractmethod
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[...,E] -> what is convolved [...,N], and what waits for the result."""
+        """[...,E] -> the input of the convolution [...,N], and the rest that `join` needs."""
 
     @abstractmethod
     def join(self, y: Tensor, rest: Tensor) -> Tensor:
-        """The convolution's answer [...,N] and what waited for it -> [...,E]"""
+        """Combine the output of the convolution [...,N] with the rest -> [...,E]"""
 
 
 class BaseConv(_Conv):
-    """The first layer of the MQAR models: a gate without a nonlinearity; the "+ x" is its own, beside the block's."""
+    """The first layer of the MQAR models: a gate without a nonlinearity; "+ x" adds to the residual of the block."""
 
     def __init__(self, d_model: int, kernel_size: int = 3) -> None:
         super().__init__(d_model, kernel_size)
@@ -114,9 +114,9 @@ class GatedConv(_Conv):
     """The mixer between the attention layers of Based: `expand` is the width of u1 and u2 together, in model widths."""
 
     def __init__(self, d_model: int, expand: int = 4, kernel_size: int = 3, *, bias: bool = True) -> None:
-        if isinstance(expand, bool) or not isinstance(expand, int) or expand < 1 or expand * d_model % 2:
-            accepted = "a whole number, 1 or more, with expand * d_model even"
-            raise ValueError(f"expand is {expand!r} at d_model {d_model}; accepted: {accepted}")
+        if not is_whole(expand, 1) or expand * d_model % 2:
+            accepted = f"a whole number, 1 or more, with expand * d_model even at d_model {d_model}"
+            raise ArgumentError("expand", expand, accepted)
         super().__init__(expand * d_model // 2, kernel_size)
         self.proj = nn.Linear(d_model, 2 * self.width, bias=bias)
         self.out = nn.Linear(self.width, d_model, bias=bias)
@@ -130,7 +130,7 @@ class GatedConv(_Conv):
 
 
 class Shift(BaseConv):
-    """BaseConv with a filter that is nothing but the token before: what recall needs of a first layer, given to it."""
+    """BaseConv with a fixed filter that selects the previous token: what recall needs from a first layer."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__(d_model, 2)
@@ -140,8 +140,9 @@ class Shift(BaseConv):
 
 
 def _as_kept(state: AnyState | None, u: Tensor) -> ConvState | None:
-    """In the dtype of the new inputs, which autocast may have made narrower than an empty state."""
+    """Return the state in the dtype of the new inputs, which autocast may have made narrower than an empty state."""
     if state is None:
         return None
     check_form(state, ConvState)
-    return ConvState._make(state).to(dtype=u.dtype)
+    assert isinstance(state, ConvState)
+    return state.to(dtype=u.dtype)

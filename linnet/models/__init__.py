@@ -1,9 +1,9 @@
-"""Models: a configuration becomes a network; one backbone, one head for each kind of task.
+"""Models: build a network from a configuration; one backbone, one head per task.
 
     model = linnet.models.build(linnet.models.preset("char-small"))
-    count_parameters(config), state_bytes(config, length)          known before anything is built
+    count_parameters(config), state_bytes(config, length)          known without building it
 
-MODELS has the head of each task; the mixer "bilstm" is the speech baseline, a network of its own.
+MODELS maps a task to its class. The mixer "bilstm" selects the speech baseline, which has no backbone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from .base import Model as Model
 from .base import StreamModel as StreamModel
 from .config import BILSTM
 from .config import ModelConfig as ModelConfig
-from .icl import ICLConfig as ICLConfig
-from .icl import ICLTransformer as ICLTransformer
 from .image import ImageModel as ImageModel
 from .language import LanguageModel as LanguageModel
 from .presets import PRESETS as PRESETS
@@ -38,20 +36,20 @@ MODELS: dict[str, type[Model]] = {
 
 
 def build(config: ModelConfig) -> Model:
-    """A new model of that configuration, on the current default device, drawn from torch's generator."""
+    """Build a new model on torch's default device, initialised from torch's global generator."""
     return BiLSTMModel(config) if BILSTM in config.pattern else MODELS[config.task](config)
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Numbers to learn, counted on a model without memory."""
-    return _shape_of(config).parameter_count()
+    """Return the number of parameters, counted on the meta device."""
+    return _build_on_meta(config).parameter_count()
 
 
 def state_bytes(config: ModelConfig, length: int, dtype: torch.dtype = torch.float32) -> int:
-    """Bytes of state per sequence after `length` tokens."""
-    return _shape_of(config).state_bytes(length, dtype)
+    """Return the bytes of state per sequence after `length` tokens."""
+    return _build_on_meta(config).state_bytes(length, dtype)
 
 
-def _shape_of(config: ModelConfig) -> Model:
+def _build_on_meta(config: ModelConfig) -> Model:
     with torch.device("meta"):
         return build(config)

@@ -1,10 +1,10 @@
-"""Backbone: positions, a stack of blocks, a last norm. Every model is this with an embedding before and a head after.
+"""Backbone: positions, a stack of blocks, a final norm. Every model adds an embedding before it and a head after it.
 
     h, state = backbone(x, state)          x, h [B,T,E]
     h, state = backbone.step(x, state)     x, h [B,E], the same numbers one token at a time
 
 A variant is a value in the configuration (a mixer, a list of mixers, a norm), never a copy of this file.
-Positions count real tokens and travel in the state, so splits, padding and packing change nothing.
+Positions count real tokens and are part of the state, so splits, padding and packing change nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .config import ModelConfig
 from .state import ModelState
 
 
-class Relay(Protocol):
-    """Hands states from the process that holds the earlier part of a sequence to this one, and on to the next."""
+class StateRelayProtocol(Protocol):
+    """Passes states between processes that each hold a part of one sequence: from the previous one, to the next."""
 
     def offset(self, length: int) -> int: ...
 
@@ -33,7 +33,7 @@ class Relay(Protocol):
 
 
 class Backbone(nn.Module):
-    """`n_layers`, `causal` and `cross` let an encoder and a decoder be made from one configuration."""
+    """`n_layers`, `causal` and `cross` override the configuration, to build an encoder and a decoder from one."""
 
     def __init__(
         self, config: ModelConfig, *, n_layers: int | None = None, causal: bool | None = None, cross: str | None = None
@@ -46,9 +46,9 @@ class Backbone(nn.Module):
         self.blocks = nn.ModuleList(self._block(name, cross) for name in names)
         self.positions = _positions(config)
         self.dropout = nn.Dropout(config.dropout)
-        last = config.norm_place == "pre"  # post-norm blocks end in a norm of their own
+        last = config.norm_place == "pre"  # post-norm blocks end in a norm already
         self.norm = build_norm(config.norm, config.d_model, config.norm_eps) if last else nn.Identity()
-        self.relay: Relay | None = None  # set while one sequence is split over processes
+        self.relay: StateRelayProtocol | None = None  # set while one sequence is split over processes
 
     def _block(self, name: str, cross: str | None) -> Block:
         c = self.config
@@ -71,7 +71,7 @@ class Backbone(nn.Module):
 
     @property
     def layers(self) -> list[Block]:
-        """The blocks, with their type."""
+        """The blocks as a list of `Block`."""
         return cast("list[Block]", list(self.blocks))
 
     def forward(
@@ -85,17 +85,18 @@ class Backbone(nn.Module):
         output_state: bool = True,
         hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, ModelState | None]:
-        """x [B,T,E]; `source` holds what each block's cross attention reads. Packed batches have a state row each.
+        """Apply all blocks to x [B,T,E]; with `cu_seqlens`, each packed sequence has a row in the state.
 
-        `hidden`: a list that receives the input of every block and, last, what is returned.
+        `source` has a state for the cross attention of each block. `hidden` is a list to which the input of every
+        block and, last, the output are appended.
         """
         start = self._start(x, state, cu_seqlens)
         where, end = count(start, x.shape[1], mask, cu_seqlens)
         if state is not None:
             check_positions(start, end)
         end = end if cu_seqlens is not None else end.expand(x.shape[0])
-        x = self.dropout(self._placed(x, where))
-        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": self._turns(where, x)}
+        x = self.dropout(self._add_positions(x, where))
+        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": self._rotation(where, x)}
         kept: list[AnyState] = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
@@ -121,12 +122,12 @@ class Backbone(nn.Module):
         source: tuple[Any, ...] | None = None,
         hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, ModelState]:
-        """x [B,E]: the next token of every row. `hidden` as in `forward`."""
+        """Apply all blocks to the next token of every row, x [B,E]. `source` and `hidden` as in `forward`."""
         position = x.new_zeros(x.shape[0], dtype=torch.long) if state is None else state.position
         if state is not None:
             check_positions(position, position + 1)
-        x = self.dropout(self._placed(x, position))
-        turns = self._turns(position, x)
+        x = self.dropout(self._add_positions(x, position))
+        turns = self._rotation(position, x)
         kept = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
@@ -140,11 +141,11 @@ class Backbone(nn.Module):
         return x, ModelState(tuple(kept), position + 1)
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Bytes of state per sequence after `length` tokens."""
+        """Return the bytes of state per sequence after `length` tokens."""
         return sum(block.mixer.state_bytes(length, dtype) for block in self.layers)
 
     def empty_state(self, batch: int, *, device: Any = None, dtype: torch.dtype | None = None) -> ModelState:
-        """The state before the first token; the same as None, with its shapes to look at."""
+        """Return the state before the first token: equivalent to None, but with shapes."""
         layers = tuple(block.mixer.empty_state(batch, device=device, dtype=dtype) for block in self.layers)
         return ModelState(layers, torch.zeros(batch, dtype=torch.long, device=device))
 
@@ -152,34 +153,34 @@ class Backbone(nn.Module):
         return self.layers[layer].mixer.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
 
     def _start(self, x: Tensor, state: ModelState | None, cu_seqlens: Tensor | None) -> Tensor:
-        """The position of the first token of each row, [B]; [1] for all when they begin, [S] for S packed sequences."""
+        """Return the first position of each row: [B] from a state, else [1], or [S] for S packed sequences."""
         if state is not None:
             return state.position
         rows = 1 if cu_seqlens is None else len(cu_seqlens) - 1
         offset = 0 if self.relay is None else self.relay.offset(x.shape[1])
         return torch.full((rows,), offset, dtype=torch.long, device=x.device)
 
-    def _turns(self, where: Tensor, x: Tensor) -> Rotation | None:
-        """Sines and cosines cost more than turning by them: once for all layers."""
+    def _rotation(self, where: Tensor, x: Tensor) -> Rotation | None:
+        """Return sines and cosines once for all layers: they cost more than the rotation itself."""
         c = self.config
         if c.positions != "rotary":
             return None
         width = c.key_dim or c.head_dim or c.d_model // c.n_heads
         return rotation(where, width, x.dtype, c.rotary_base, c.rotary_scaling)
 
-    def _placed(self, x: Tensor, where: Tensor) -> Tensor:
+    def _add_positions(self, x: Tensor, where: Tensor) -> Tensor:
         return x if self.positions is None else x + self.positions(where, x.dtype)
 
 
 def _positions(config: ModelConfig) -> nn.Module | None:
     if config.positions == "learned":
         return LearnedPositions(config.max_length, config.d_model)
-    gain = 2**0.5 * config.init_std  # a wave of this size has the spread of the embedding it is added to
+    gain = 2**0.5 * config.init_std  # a sine of this amplitude has the standard deviation of the embedding
     return SinusoidalPositions(config.d_model, gain=gain) if config.positions == "sinusoidal" else None
 
 
 def count(start: Tensor, length: int, mask: Tensor | None, cu_seqlens: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Positions of all tokens, [B,T], and of the one after the last, [B]; [1,T] and [1] where one start is for all."""
+    """Return the positions of all tokens [B,T] and of the next one [B]; [1,T] and [1] if all rows share one start."""
     if cu_seqlens is not None:
         edges = torch.as_tensor(cu_seqlens, dtype=torch.long, device=start.device)
         lengths = edges.diff()  # [S]

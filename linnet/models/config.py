@@ -1,11 +1,11 @@
-"""ModelConfig: everything that shapes a network, as plain values that go to JSON and back.
+"""ModelConfig: everything that defines a network, as plain values that convert to JSON and back.
 
     config = ModelConfig(d_model=256, n_layers=8, n_heads=8, mixer=("conv", "rebased"))
     ModelConfig.from_dict(config.to_dict()) == config
 
-A hybrid is a list of mixers, repeated over the layers. What does not fit is refused here, before anything is built.
-A file says the `config_version` it was written with; one without it is of version 1, and what a mixer did by default
-then it still does (VERSION_1), so that a model keeps the numbers it was trained with.
+A hybrid is a list of mixers, repeated over the layers. Invalid values are refused here, before anything is built.
+A file records the `config_version` it was written with; without one it is version 1. Mixers keep the defaults of that
+version (VERSION_1), so that a model computes what it was trained to compute.
 E = d_model model width, H = n_heads, D = key_dim width of q and k, V = head_dim width of v.
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import brief, unknown
+from ..errors import brief, unknown, whole
 from ..json_file import as_json
-from ..layers import LOOK_BACK, MIXERS, MLPS, NORMS
-from ..layers.attention import whole
+from ..layers import CAUSAL_ONLY, MIXERS, MLPS, NORMS
+from ..layers.attention import head_width
 from ..layers.block import PLACES
 from ..layers.rope_scaling import check_scaling
 from ..schema import Accepts, Flag, Number, Text
@@ -29,22 +29,22 @@ HEADS = ("categorical", "mixture")
 TYPES: dict[str, Accepts] = {name: Text() for name in ("task", "mlp", "norm", "norm_place", "positions", "head")}
 TYPES |= {name: Flag() for name in ("causal", "bias", "tie_embeddings")}
 TYPES |= {"norm_eps": Number(0), "init_std": Number(0), "dropout": Number(), "rotary_base": Number(0)}
-MOST = 2**31 - 1  # of any size
+MOST = 2**31 - 1  # limit of every size
 VERSION = 2
-VERSION_1: dict[str, dict[str, Any]] = {  # options of mixers whose defaults are others since version 2
+VERSION_1: dict[str, dict[str, Any]] = {  # options of mixers whose defaults changed in version 2
     "delta": {"scale": 1.0},
     "gated_delta": {"scale": 1.0},
     "rwkv7": {"norm_eps": 1e-5},
 }
-LATER = ("attention_bias", "mlp_bias", "rotary_scaling")  # fields that came with version 2, None by default
-BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a whole network, not one mixer of many
+LATER = ("attention_bias", "mlp_bias", "rotary_scaling")  # fields added with version 2, None by default
+BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a complete network, not a mixer
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model; see the comment beside each field."""
+    """The hyperparameters of a model; see the comment next to each field."""
 
-    task: str = "language"  # which head: one of TASKS
+    task: str = "language"  # one of TASKS; selects the head
     d_model: int = 128
     n_layers: int = 4
     n_heads: int = 4
@@ -59,29 +59,29 @@ class ModelConfig:
     norm_place: str = "pre"
     norm_eps: float = 1e-5
     positions: str = "none"
-    max_length: int = 1024  # of learned positions; the others have no end
+    max_length: int = 1024  # of learned positions; the other kinds have no limit
     rotary_base: float = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None  # {"rope_type": "llama3", ...}: see layers/rope_scaling.py
     causal: bool = True
     dropout: float = 0.0
     bias: bool = True
-    attention_bias: bool | None = None  # of the mixer's projections; None: as `bias`
-    mlp_bias: bool | None = None  # None: as `bias`
+    attention_bias: bool | None = None  # of the mixer's projections; None: same as `bias`
+    mlp_bias: bool | None = None  # None: same as `bias`
     tie_embeddings: bool = True
     init_std: float = 0.02
-    vocab_size: int = 256  # tokens, pixel values, phones with blank, or classes
+    vocab_size: int = 256  # number of tokens, pixel values, phones including the blank, or classes
     input_dim: int = 0  # channels of a real-valued input; 0: the input is tokens
     output_dim: int = 0  # channels forecast
     horizon: int = 1  # steps forecast
-    output_channels: tuple[int, ...] = ()  # which inputs are forecast, as changes from their present value
-    head: str = "categorical"  # of an image: 256-way, or a mixture of logistics
+    output_channels: tuple[int, ...] = ()  # inputs to forecast, as changes from their current value
+    head: str = "categorical"  # of an image model: 256-way softmax, or "mixture" of logistics
     n_mixtures: int = 10
     n_encoder_layers: int = 0  # of a "translate" model
-    source_vocab_size: int = 0  # of its source; 0: vocab_size
-    config_version: int = VERSION  # of the defaults of mixers
+    source_vocab_size: int = 0  # source tokens; 0: same as vocab_size
+    config_version: int = VERSION  # of the mixers' defaults
 
     def __post_init__(self) -> None:
-        for name in ("mixer", "output_channels"):  # as JSON has them
+        for name in ("mixer", "output_channels"):  # JSON has lists
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         self._check_types()
@@ -100,7 +100,7 @@ class ModelConfig:
         self._check_choices()
 
     def _check_types(self) -> None:
-        """What the checks after this one take for granted."""
+        """Raise ValueError for a value of the wrong type: the later checks rely on types."""
         for name, accepts in TYPES.items():
             if accepts.misfit(getattr(self, name)) is not None:
                 raise ValueError(f"{name} is {brief(getattr(self, name))}; accepted: {accepts.words}")
@@ -109,7 +109,7 @@ class ModelConfig:
             raise ValueError(f"mixer is {brief(self.mixer)}; accepted: a name or a list of names")
         options = self.mixer_options
         if not isinstance(options, Mapping) or not all(isinstance(inner, Mapping) for inner in options.values()):
-            raise ValueError(f"mixer_options is {brief(options)}; accepted: options by the name of a mixer")
+            raise ValueError(f"mixer_options is {brief(options)}; accepted: options by the name of the mixer")
         if not isinstance(self.output_channels, tuple):
             raise ValueError(f"output_channels is {brief(self.output_channels)}; accepted: a list of channels")
 
@@ -120,15 +120,15 @@ class ModelConfig:
         for name in self.pattern:
             if name not in accepted:
                 raise unknown("mixer", name, accepted)
-            if name in LOOK_BACK and not self.causal:
+            if name in CAUSAL_ONLY and not self.causal:
                 raise ValueError(
                     f"mixer {name!r} looks back only, but causal is False; use 'softmax' or a linear mixer"
                 )
         if BILSTM in self.pattern and self.pattern != (BILSTM,):
-            raise ValueError(f"mixer {self.mixer!r}: {BILSTM!r} is a network of its own and stands alone")
+            raise ValueError(f"mixer {self.mixer!r}: {BILSTM!r} is a complete network; accepted: {BILSTM!r} alone")
         for name in self.mixer_options:
             if name not in self.pattern:
-                raise ValueError(f"mixer_options for {name!r}, which is not among the mixers {list(self.pattern)}")
+                raise ValueError(f"mixer_options has {name!r}; accepted: options for the mixers {list(self.pattern)}")
 
     def _check_sizes(self) -> None:
         least = {"d_model": 1, "n_layers": 1, "n_heads": 1, "vocab_size": 1, "max_length": 1, "horizon": 1}
@@ -136,10 +136,7 @@ class ModelConfig:
         least |= {name: 1 for name in ("n_kv_heads", "head_dim", "key_dim", "d_ff") if getattr(self, name) is not None}
         for name, low in least.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise ValueError(f"{name} is {value!r}; accepted: an integer >= {low}")
-            if value > MOST:
-                raise ValueError(f"{name} is {value}; accepted: {MOST} at most")
+            whole(name, value, low, MOST)
         if self.output_channels and (
             len(self.output_channels) != (self.output_dim or self.input_dim)
             or not all(type(c) is int and 0 <= c < self.input_dim for c in self.output_channels)
@@ -151,7 +148,7 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}; accepted: a number from 0 up to, not including, 1")
         if self.head_dim is None and BILSTM not in self.pattern:
-            whole(self.d_model, self.n_heads)
+            head_width(self.d_model, self.n_heads)
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_kv_heads ({self.n_kv_heads}) must divide n_heads ({self.n_heads})")
 
@@ -169,13 +166,13 @@ class ModelConfig:
                 raise ValueError(f"rotary_scaling is given, but positions is {self.positions!r}; accepted: 'rotary'")
 
     def options_of(self, mixer: str) -> dict[str, Any]:
-        """The options a mixer is built with: what `mixer_options` says, and the defaults of this configuration."""
+        """Return the options to build a mixer with: `mixer_options` over the defaults of this config_version."""
         old = VERSION_1.get(mixer, {}) if self.config_version == 1 else {}
         return {**old, **self.mixer_options.get(mixer, {})}
 
     @property
     def pattern(self) -> tuple[str, ...]:
-        """The mixers that repeat."""
+        """The mixers that repeat over the layers."""
         return (self.mixer,) if isinstance(self.mixer, str) else tuple(self.mixer)
 
     @property
@@ -185,11 +182,11 @@ class ModelConfig:
 
     @property
     def hidden(self) -> int:
-        """Width inside the MLP."""
+        """Hidden width of the MLP."""
         return 4 * self.d_model if self.d_ff is None else self.d_ff
 
-    def but(self, **changes: Any) -> ModelConfig:
-        """The same configuration with some fields changed."""
+    def replace(self, **changes: Any) -> ModelConfig:
+        """Return a copy with some fields changed."""
         names = [f.name for f in fields(self)]
         for name in changes:
             if name not in names:
@@ -197,10 +194,11 @@ class ModelConfig:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return all fields as JSON values."""
         return as_json(asdict(self))
 
     def identity(self) -> dict[str, Any]:
-        """`to_dict` without what came later and changes nothing here: fingerprints stay those of older versions."""
+        """Return `to_dict` without newer fields at their defaults, so that fingerprints of old files still match."""
         values = self.to_dict()
         if self.config_version == 1 or not set(VERSION_1).intersection(self.pattern):
             del values["config_version"]
@@ -208,5 +206,5 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
-        """From what `to_dict` gave, now or in an older version; a field unknown to this version is refused by name."""
-        return cls().but(**{"config_version": 1, **values})
+        """Build from the result of `to_dict`, also of an older version; raise ValueError for an unknown field."""
+        return cls().replace(**{"config_version": 1, **values})

@@ -1,9 +1,9 @@
-"""ImageModel: an image as a sequence of bytes, each predicted from those before it.
+"""ImageModel: an image as a sequence of bytes, each predicted from the earlier ones.
 
     params, state = model(tokens, state)       tokens [B,T]  ->  params [B,T,P] of the value after each token
     params, state = model.step(token, state)   token [B]     ->  params [B,P]
 
-Katharopoulos et al. 2020, arXiv:2006.16236, section 4.2. The first pixel follows a learned start token, `model.start`.
+Katharopoulos et al. 2020, arXiv:2006.16236, section 4.2. The first value follows a learned start token, `model.start`.
 P is the number of values (head "categorical": a softmax) or 3 K (head "mixture": K logistics, see mixture.py).
 """
 
@@ -25,12 +25,12 @@ from .state import ModelState
 
 
 class ImageModel(StreamModel):
-    """`config.vocab_size` is how many values a pixel can take: 256, or 17 for the 8x8 digits."""
+    """`config.vocab_size` is the number of values a pixel can take: 256, or 17 for the 8x8 digits."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.levels = config.vocab_size
-        self.start = config.vocab_size  # one more row of the embedding
+        self.start = config.vocab_size  # the last row of the embedding
         self.mixture = config.head == "mixture"
         self.embed = nn.Embedding(self.levels + 1, config.d_model)
         self.backbone = Backbone(config)
@@ -42,19 +42,19 @@ class ImageModel(StreamModel):
     def forward(
         self, tokens: Tensor, state: ModelState | None = None, *, output_state: bool = True
     ) -> tuple[Tensor, ModelState | None]:
-        h, state = self.backbone(self.enter(tokens), state, output_state=output_state)
-        return self.leave(h, tokens), state
+        h, state = self.backbone(self.embed_inputs(tokens), state, output_state=output_state)
+        return self.apply_head(h, tokens), state
 
-    def enter(self, x: Tensor) -> Tensor:
-        """The values just seen, or `start` before the first."""
+    def embed_inputs(self, x: Tensor) -> Tensor:
+        """Embed the values just seen, or `start` before the first."""
         check_tokens(x, self.levels + 1)
         return self.embed(x)
 
-    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+    def apply_head(self, h: Tensor, x: Tensor) -> Tensor:
         return linear(h, self.embed.weight[: self.levels]) if self.head is None else self.head(h)
 
     def log_prob(self, params: Tensor, values: Tensor) -> Tensor:
-        """log P(values) in nats: params [...,P], values [...] -> [...]."""
+        """Return log P(values) in nats: params [...,P], values [...] -> [...]."""
         if self.mixture:
             return mixture.log_prob(params, values, levels=self.levels)
         check_tokens(values, self.levels)
@@ -70,9 +70,10 @@ class ImageModel(StreamModel):
         *,
         uniforms: Tensor | None = None,
     ) -> Tensor:
-        """Values drawn from what `log_prob` scores, [...,P] -> [...]; a temperature divides their log-probabilities.
+        """Sample from the distribution that `log_prob` scores, [...,P] -> [...].
 
-        `uniforms` [...,2] in [0,1) decide what is drawn; they come from `generator` unless given.
+        `temperature` divides the log-probabilities. `uniforms` [...,2] in [0,1) determine the draw; by default they
+        come from `generator`.
         """
         if not temperature >= 0:
             raise ValueError(f"temperature is {temperature}; accepted: 0 (the most probable value) or more; 1 samples")

@@ -1,7 +1,7 @@
-"""Inputs of a head: tokens or numbers in, width E out, and rows of different lengths as a mask.
+"""Inputs: map tokens or numbers to the model width, and lengths to a mask.
 
-    x = Inputs(config)(values)         values [B,T,C] -> [B,T,E]; tokens [B,T] -> [B,T,E]; one step has no T
-    mask = mask_of(lengths, B, T)      lengths [B] -> [B,T], True = real; None when no row is padded
+    x = Inputs(config)(values)         values [B,T,C] or tokens [B,T] -> [B,T,E]; without T for one step
+    mask = mask_of(lengths, B, T)      lengths [B] -> [B,T], True = real; None if no row is padded
 
 B batch, T time, C channels, E model width.
 """
@@ -16,10 +16,10 @@ from .language import check_tokens
 
 
 class Inputs(nn.Module):
-    """An embedding of tokens, or a linear map of `input_dim` channels when the configuration has some."""
+    """An embedding of tokens, or a linear map of numbers if the configuration has `input_dim` channels."""
 
     def __init__(self, config: ModelConfig, *, tokens: int | None = None) -> None:
-        """`tokens`: how many different ones; None where the task reads numbers only."""
+        """`tokens`: size of the vocabulary, or None for a task that reads numbers only."""
         super().__init__()
         self.tokens, self.channels = tokens, config.input_dim
         self.embed = self.project = None
@@ -29,7 +29,7 @@ class Inputs(nn.Module):
             self.embed = nn.Embedding(tokens, config.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,T,C], [B,C], [B,T] or [B]: the last two are tokens."""
+        """Map numbers [B,T,C] or [B,C], or tokens [B,T] or [B], to [...,E]."""
         if self.embed is not None:
             check_tokens(x, self.embed.num_embeddings)
             return self.embed(x)
@@ -38,16 +38,17 @@ class Inputs(nn.Module):
 
 
 def channels_of(config: ModelConfig) -> int:
-    """input_dim, which a task that reads numbers cannot do without."""
+    """Return input_dim; raise ValueError if it is 0, for a task that reads numbers."""
     if config.input_dim < 1:
         raise ValueError(
-            f"input_dim is {config.input_dim}, but a {config.task!r} model reads numbers; give their width"
+            f"input_dim is {config.input_dim}, but a {config.task!r} model reads numbers; accepted: 1 or more, the "
+            "number of channels"
         )
     return config.input_dim
 
 
 def checked_numbers(x: Tensor, channels: int) -> Tensor:
-    """x, if it is floating point and its last axis has `channels` entries."""
+    """Return x; raise ValueError unless it is floating point and its last axis has `channels` entries."""
     if x.ndim < 2 or x.shape[-1] != channels or not x.is_floating_point():
         wanted = f"floating point [B,T,{channels}], or [B,{channels}] for one step"
         raise ValueError(f"the input is {x.dtype} {list(x.shape)}; accepted: {wanted}; input_dim is {channels}")
@@ -55,7 +56,7 @@ def checked_numbers(x: Tensor, channels: int) -> Tensor:
 
 
 def mask_of(lengths: Tensor | None, rows: int, steps: int) -> Tensor | None:
-    """[B,T] bool, True for the first `lengths` steps of each row; None if that is all of them."""
+    """Return a mask [B,T], True for the first `lengths` steps of each row; None if all steps are real."""
     if lengths is None:
         return None
     if lengths.shape != (rows,) or lengths.is_floating_point():

@@ -1,10 +1,10 @@
-"""A pixel as a discretised mixture of K logistics: the loss, and a sampler that draws from what the loss scores.
+"""Discretised mixture of K logistics for a pixel: log-probability, and a sampler from exactly that distribution.
 
     P(v) = sum_k w_k [S((x_v + h - m_k) / s_k) - S((x_v - h - m_k) / s_k)],   x_v = 2 v / (L - 1) - 1,  h = 1 / (L - 1)
 
-S is the logistic sigmoid; the bins of v = 0 and v = L - 1 are open outwards, so the L probabilities sum to 1.
+S is the logistic sigmoid; the bins of v = 0 and v = L - 1 extend to infinity, so the L probabilities sum to 1.
 Salimans et al. 2017 (PixelCNN++), arXiv:1701.05517; one byte at a time as in Katharopoulos et al., arXiv:2006.16236.
-params [...,3K]: weights as logits, means m, log s, K each; values [...] long in 0..L-1. Numbers are float32 or wider.
+params [...,3K]: logits of w, means m, log s, K each; values [...] long in 0..L-1. Computed in float32 or wider.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, logsigmoid
 
-# The paper clamps log s from below; the upper bound only keeps exp finite (a bin of such a logistic holds e^-40).
+# The paper clamps log s from below; the upper bound only keeps exp finite (a bin of such a logistic has mass e^-40).
 LOG_SCALE = (-7.0, 40.0)
 
 
 def log_prob(params: Tensor, values: Tensor, *, levels: int = 256) -> Tensor:
-    """log P(values) in nats: params [...,3K], values [...] -> [...].
+    """Return log P(values) in nats: params [...,3K], values [...] -> [...].
 
-    S(a) - S(b) = S(a) S(-b) (1 - e^(b-a)) holds exactly, so there is no cancellation and no approximation for narrow
-    logistics, as the difference of the two sigmoids would need.
+    It uses S(a) - S(b) = S(a) S(-b) (1 - e^(b-a)), which is exact: unlike the difference of two sigmoids it does not
+    cancel, and narrow logistics need no approximation.
     """
     check_values(params, values, levels)
     logits, mean, log_scale = _split(params)
     inverse = torch.exp(-log_scale)
     half = 1.0 / (levels - 1)
     x = (values.to(mean.dtype) * (2 * half) - 1)[..., None]
-    below = logsigmoid((x + half - mean) * inverse)  # [...,K] log S(a): the mass under the upper edge
-    above = logsigmoid((mean - x + half) * inverse)  # [...,K] log S(-b): the mass over the lower edge
+    below = logsigmoid((x + half - mean) * inverse)  # [...,K] log S(a): the mass below the upper edge
+    above = logsigmoid((mean - x + half) * inverse)  # [...,K] log S(-b): the mass above the lower edge
     width = torch.log(-torch.expm1(-2 * half * inverse))  # [...,K] log(1 - e^(b-a))
     first, last = (values == 0)[..., None], (values == levels - 1)[..., None]
     bins = torch.where(first, below, torch.where(last, above, below + above + width))
@@ -39,7 +39,7 @@ def log_prob(params: Tensor, values: Tensor, *, levels: int = 256) -> Tensor:
 
 
 def log_probs(params: Tensor, *, levels: int = 256) -> Tensor:
-    """log P of every value: [...,3K] -> [...,L]; their exp sums to 1."""
+    """Return log P of every value: [...,3K] -> [...,L]; their exp sums to 1."""
     values = torch.arange(levels, device=params.device).expand(*params.shape[:-1], levels)
     return log_prob(params[..., None, :].expand(*params.shape[:-1], levels, params.shape[-1]), values, levels=levels)
 
@@ -51,10 +51,10 @@ def sample(
     levels: int = 256,
     uniforms: Tensor | None = None,
 ) -> Tensor:
-    """Values drawn from exactly P: a component, a point of its logistic, the bin that holds it. [...,3K] -> [...] long.
+    """Sample from P: a component, a point of its logistic, the bin of that point. [...,3K] -> [...] long.
 
     The scale is exp(log s), clamped as in `log_prob`; the paper's released code samples with elu(y) + 1.0001 instead.
-    `uniforms` [...,2] decide the component and the point; they come from `generator` unless given.
+    `uniforms` [...,2] determine component and point; by default they come from `generator`.
     """
     which, where = two_uniforms(params, generator, uniforms).unbind(-1)
     logits, mean, log_scale = _split(params.detach().double())
@@ -64,13 +64,13 @@ def sample(
 
 
 def choose(scores: Tensor, u: Tensor) -> Tensor:
-    """A place drawn from softmax(scores): where its cumulative sum passes u in [0,1). [...,N], [...] -> [...] long."""
-    heights = torch.softmax(scores, -1).cumsum(-1).narrow(-1, 0, scores.shape[-1] - 1)  # the last is 1: always above u
+    """Return an index drawn from softmax(scores): where its cumulative sum passes u in [0,1). [...,N] -> [...] long."""
+    heights = torch.softmax(scores, -1).cumsum(-1).narrow(-1, 0, scores.shape[-1] - 1)  # the last is 1, always above u
     return (heights <= u.unsqueeze(-1)).sum(-1)
 
 
 def two_uniforms(params: Tensor, generator: torch.Generator | None = None, given: Tensor | None = None) -> Tensor:
-    """[...,P] -> [...,2] numbers in [0,1), new or those given; float64, because float32 cuts the tails at e^-17."""
+    """Return uniforms [...,2] for params [...,P], drawn or given; in float64, since float32 cuts the tails at e^-17."""
     shape = (*params.shape[:-1], 2)
     if given is None:
         return torch.rand(shape, dtype=torch.float64, device=params.device, generator=generator)
@@ -80,14 +80,14 @@ def two_uniforms(params: Tensor, generator: torch.Generator | None = None, given
 
 
 def bits_per_dim(nats: float, count: float) -> float:
-    """Nats over `count` values as bits per value."""
+    """Convert nats of `count` values to bits per value."""
     return nats / (count * log(2))
 
 
 def check_values(params: Tensor, values: Tensor, levels: int) -> None:
-    """Refuse widths, shapes and values that `log_prob` would misread."""
+    """Raise ValueError for widths, shapes and values that `log_prob` would misread."""
     if levels < 2:
-        raise ValueError(f"levels is {levels}; accepted: an integer >= 2, how many values a pixel can take")
+        raise ValueError(f"levels is {levels}; accepted: an integer >= 2, the number of values a pixel can take")
     if params.ndim == 0 or params.shape[-1] == 0 or params.shape[-1] % 3:
         width = params.shape[-1] if params.ndim else "no axis"
         raise ValueError(f"params have width {width}; accepted: 3 K, the weights, means and log-scales of K logistics")
@@ -104,7 +104,7 @@ def check_values(params: Tensor, values: Tensor, levels: int) -> None:
 
 
 def _split(params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, means and clamped log-scales, [...,K] each, float32 or wider."""
+    """Return logits, means and clamped log-scales, [...,K] each, float32 or wider."""
     if params.dtype not in (torch.float32, torch.float64):
         params = params.float()
     logits, mean, log_scale = params.chunk(3, dim=-1)

@@ -1,10 +1,10 @@
-"""Speech: frames in, a distribution over phones and the blank for every frame, trained with CTC.
+"""SpeechModel: a distribution over phones and the blank for every frame, trained with CTC.
 
     logits, state = model(features, lengths=lengths)      features [B,T,F]  ->  logits [B,T,V], symbol 0 is the blank
     model.decode(features, lengths, beam=8)               label sequences
 
-SpeechModel is the backbone, bidirectional unless `causal` (then it also steps: speech as it is spoken); BiLSTMModel is
-the baseline of Katharopoulos et al. 2020, arXiv:2006.16236, section 4.3. B batch, T frames, F features, V symbols.
+SpeechModel is bidirectional unless `causal`, and then also steps frame by frame; BiLSTMModel is the baseline of
+Katharopoulos et al. 2020, arXiv:2006.16236, section 4.3. B batch, T frames, F features, V symbols.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .state import ModelState
 
 
 class CTCModel(Model):
-    """What all speech models share: the loss, decoding, and the phone error rate."""
+    """Base class of the speech models: loss, decoding and phone error rate."""
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Nats, and the number of target symbols."""
+        """Return the CTC loss in nats and the number of target symbols."""
         return self._score(self.log_probs(batch["features"], batch["lengths"]), batch)
 
     @torch.no_grad()
     def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The loss, and "per": edits from the greedy labels to the targets over the symbols of the targets."""
+        """Return the loss and "per": edits from the greedy labels to the targets, and the number of target symbols."""
         log_probs = self.log_probs(batch["features"], batch["lengths"])
         sizes = batch["target_lengths"].tolist()
         wanted = [row[:size] for row, size in zip(batch["targets"].tolist(), sizes, strict=True)]
@@ -44,12 +44,12 @@ class CTCModel(Model):
 
     @torch.no_grad()
     def decode(self, features: Tensor, lengths: Tensor, beam: int | None = None) -> list[list[int]]:
-        """Labels of each row: the best alignment, or a search over prefixes with `beam` of them."""
+        """Return the labels of each row: greedy, or by prefix beam search with `beam` prefixes."""
         log_probs = self.log_probs(features, lengths)
         return greedy_decode(log_probs, lengths) if beam is None else prefix_beam_decode(log_probs, lengths, beam)
 
     def log_probs(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[B,T,F] -> [B,T,V], float32 or wider."""
+        """Return log-probabilities: [B,T,F] -> [B,T,V], float32 or wider."""
         logits, _ = self(features, lengths=lengths, output_state=False)
         return log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=-1)
 
@@ -61,7 +61,7 @@ class CTCModel(Model):
 
 
 class SpeechModel(CTCModel):
-    """A linear map of the features, the backbone, a linear head."""
+    """A linear map of the features, the backbone and a linear head."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -78,20 +78,20 @@ class SpeechModel(CTCModel):
         lengths: Tensor | None = None,
         output_state: bool = True,
     ) -> tuple[Tensor, ModelState | None]:
-        """lengths [B]: real frames of each row. There is a state only if the model is causal."""
+        """Return logits [B,T,V], and the state if the model is causal; lengths [B]: real frames of each row."""
         x = self.inputs(features)
         mask = mask_of(lengths, *features.shape[:2])
         h, state = self.backbone(x, state, mask=mask, output_state=output_state and self.config.causal)
         return self.head(h), state
 
     def step(self, frame: Tensor, state: ModelState | None = None) -> tuple[Tensor, ModelState]:
-        """The next frame of every row, [B,F] -> [B,V]; causal models only."""
+        """Return the logits of the next frame of every row, [B,F] -> [B,V]; causal models only."""
         h, state = self.backbone.step(self.inputs(frame), state)
         return self.head(h), state
 
 
 class BiLSTMLayer(nn.Module):
-    """One LSTM forwards and one backwards over the real frames of each row: [B,T,.] -> [B,T,2E]."""
+    """A forward and a backward LSTM over the real frames of each row: [B,T,.] -> [B,T,2E]."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class BiLSTMLayer(nn.Module):
 
 
 class BiLSTMModel(CTCModel):
-    """`n_layers` bidirectional LSTMs with `d_model` units each way; the paper's has 3 of 320."""
+    """`n_layers` bidirectional LSTMs with `d_model` units per direction; the paper has 3 layers of 320."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -121,15 +121,15 @@ class BiLSTMModel(CTCModel):
     def forward(
         self, features: Tensor, state: None = None, *, lengths: Tensor | None = None, output_state: bool = False
     ) -> tuple[Tensor, None]:
-        """As SpeechModel.forward; it reads both ways, so there is no state."""
+        """Return logits as SpeechModel.forward does; a bidirectional model has no state."""
         x = checked_numbers(features, self.config.input_dim).to(self.head.weight.dtype)
         B, T = features.shape[:2]
-        mask_of(lengths, B, T)  # for its sentences
+        mask_of(lengths, B, T)  # checks lengths
         lengths = torch.full((B,), T) if lengths is None else lengths
         for layer in self.layers:
             x = self.dropout(layer(x, lengths))
         return self.head(x), None
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """h and c, both ways, of every layer."""
+        """Return the bytes of h and c, in both directions, of every layer."""
         return 4 * self.config.n_layers * self.config.d_model * dtype.itemsize

@@ -1,10 +1,11 @@
-"""What must hold between the parts of a ModelState, wherever it comes from: a file, an engine's caller, a fork.
+"""Consistency checks of a ModelState, whether it comes from a file, a caller of an engine, or a fork.
 
-    check_parts(where, layers, position, model)          every row is in all layers, its tokens counted alike
-    check_extras(where, position, history, answer, model) the tensors next to the layers of a file
+    check_parts(where, layers, position, model)           all layers have the same rows, with as many tokens
+    check_extras(where, position, history, answer, model) the tensors that a file has in addition to the layers
 
-Native code indexes memory by positions, so nothing may reach it that these have not passed. Only counts, shapes and
-dtypes are read, never the numbers of a layer. B rows, T tokens, P width of an answer.
+Native code indexes memory by positions, so every state passes these checks first. They read counts, shapes, dtypes and
+masks, never the numbers of a layer, and know a state class only by what it says of itself (ops/state.py).
+B rows, T tokens, P width of an output.
 """
 
 from __future__ import annotations
@@ -17,36 +18,28 @@ from torch import Tensor
 
 from ..errors import StateError
 from ..ops.checks import check_form, check_positions
-from ..ops.state import AnyState, KVState, WindowState, real_tokens
-from ..ops.state_file import KINDS
+from ..ops.state import KINDS, PAST, AnyState
 
 if TYPE_CHECKING:
     from .base import Model
 
-AXES = {  # what the axes of a state's tensors are made of, after the batch
-    "s": ("number of heads", "number of features", "head_dim"),
-    "z": ("number of heads", "number of features"),
-    "k": ("window", "number of heads", "key_dim"),
-    "v": ("window", "number of heads", "head_dim"),
-    "mask": ("window",),
-    "x": ("kernel_size", "width"),
-}
+MASK = "mask"  # the field of a state that marks real tokens
 
 
 def check_parts(where: str, layers: Sequence[AnyState], position: Tensor, model: Model | None = None) -> None:
-    """StateError unless all parts fit one another, and the layers of the model if there is one.
+    """Raise StateError unless all parts fit one another, and the layers of the model if there is one.
 
-    Rows are as many everywhere, positions in bounds, and caches hold the tokens that the positions count.
+    All layers have the same number of rows, positions are in bounds, and caches hold the tokens that positions count.
     """
     if model is not None:
         check_layers(where, layers, model)
     _check_position(where, position)
     for i, layer in enumerate(layers):
         _check_kind(where, i, layer)
-        if layer[0].shape[0] != len(position):
-            got = f"layer {i} has {layer[0].shape[0]} rows, position {len(position)}"
-            raise StateError(f"{where}: {got}; accepted: as many")
-        if isinstance(layer, (KVState, WindowState)):
+        if layer.rows != len(position):
+            got = f"layer {i} has {layer.rows} rows, position {len(position)}"
+            raise StateError(f"{where}: {got}; accepted: the same number")
+        if MASK in layer.axes:
             _check_tokens_kept(where, i, layer, position)
 
 
@@ -71,11 +64,11 @@ def _check_kind(where: str, i: int, layer: AnyState) -> None:
         raise StateError(f"{where}: layer {i}: {error}") from None
 
 
-def _check_tokens_kept(where: str, i: int, layer: KVState | WindowState, position: Tensor) -> None:
-    """A cache holds every token of its row, a window the last ones, the newest last."""
-    real = real_tokens(layer)
+def _check_tokens_kept(where: str, i: int, layer: AnyState, position: Tensor) -> None:
+    """Raise StateError unless a state that grows has all tokens of its rows, any other the last ones, newest last."""
+    real = _real_tokens(layer)
     wanted = position.to(real.device)
-    if isinstance(layer, WindowState):
+    if not layer.grows:
         wanted = wanted.clamp(max=real.shape[1])
         if bool((real[:, :-1] & ~real[:, 1:]).any()):
             raise StateError(f"{where}: the window of layer {i} has gaps; accepted: a mask of False, then True")
@@ -83,30 +76,44 @@ def _check_tokens_kept(where: str, i: int, layer: KVState | WindowState, positio
     if wrong:
         row, kept, most, seen = wrong[0], *(int(x[wrong[0]]) for x in (real.sum(1), wanted, position))
         raise StateError(
-            f"{where}: layer {i} remembers {kept} tokens of row {row}, a stream of {seen}; accepted: {most}"
+            f"{where}: layer {i} holds {kept} tokens of row {row}, which has seen {seen}; accepted: {most}"
         )
 
 
+def _real_tokens(layer: AnyState) -> Tensor:  # [B,T] bool
+    """Return the mask of a state that has one, written out if it is None."""
+    if MASK in layer.tensors:
+        return layer.tensors[MASK]
+    sizes: dict[str, int] = {}
+    for name, x in layer.tensors.items():
+        sizes |= zip(layer.axes[name].split(","), x.shape, strict=True)
+    return x.new_ones([sizes[axis] for axis in layer.axes[MASK].split(",")], dtype=torch.bool)
+
+
 def check_layers(where: str, layers: Sequence[AnyState], model: Model) -> None:
-    """StateError unless these are states of this model's layers: kinds and shapes; rows and dtypes are free."""
+    """Raise StateError unless kinds and shapes are those of this model's layers; rows and dtypes are free."""
     wanted = model.backbone.empty_state(1).layers
-    same(where, "n_layers", len(layers), len(wanted))
+    check_equal(where, "n_layers", len(layers), len(wanted))
     for i, (given, fresh) in enumerate(zip(layers, wanted, strict=True)):
-        same(where, f"what the mixer of layer {i} keeps", type(given).__name__, type(fresh).__name__)
+        check_equal(where, f"state class of layer {i}", type(given).__name__, type(fresh).__name__)
         _check_kind(where, i, given)
-        free = 2 if type(fresh).__name__ == "KVState" else 1  # rows, and the length of a cache
-        for name, x in fresh._asdict().items():
-            has = getattr(given, name)
-            for axis in range(free, 0 if x is None else x.ndim):
-                more = AXES[name][axis - 1] in ("window", "kernel_size")  # the newest token is not in the state
-                sizes = (int(y.shape[axis]) + more for y in (has, x))
-                same(where, f"{AXES[name][axis - 1]} of layer {i}", *sizes)
+        _check_sizes(where, i, given, fresh)
+
+
+def _check_sizes(where: str, i: int, given: AnyState, fresh: AnyState) -> None:
+    """Raise StateError unless all axes but the rows and the one that grows have the sizes of an empty state."""
+    for name, x in fresh.tensors.items():
+        sizes = zip(fresh.axes[name].split(","), given.tensors[name].shape, x.shape, strict=True)
+        for axis, has, wanted in sizes:
+            if axis not in ("B", fresh.grows):
+                newest = axis == PAST  # the option counts the newest token too, which is not in the state
+                check_equal(where, f"{fresh.words[axis]} of layer {i}", has + newest, wanted + newest)
 
 
 def check_extras(
     where: str, position: Tensor, history: Tensor | None, answer: Tensor | None, model: Model | None
 ) -> None:
-    """StateError unless history [B,T] holds as many tokens of the vocabulary as were seen, and answer is [B,P]."""
+    """Raise StateError unless history [B,T] has the tokens that positions count, and answer is [B,P]."""
     rows, longest = len(position), max(position.tolist(), default=0)
     vocabulary = None if model is None else model.config.vocab_size
     if history is not None:
@@ -125,9 +132,9 @@ def check_extras(
         raise StateError(f"{where}: answer is {got}; accepted: floating point [B,P], one row for each of {rows}")
 
 
-def same(where: str, field: str, found: object, wanted: object) -> None:
-    """StateError unless `found` is `wanted`, as the model has it."""
-    if found != wanted:
+def check_equal(where: str, field: str, value: object, wanted: object) -> None:
+    """Raise StateError unless a value of the state equals that of the model."""
+    if value != wanted:
         raise StateError(
-            f"{where}: {field} is {found!r}, but {wanted!r} in this model; use the model the state was made by"
+            f"{where}: {field} is {value!r}, but {wanted!r} in this model; use the model that produced the state"
         )

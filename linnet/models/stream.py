@@ -1,10 +1,10 @@
-"""Streams: a forecast at every step, or a class for a whole sequence, from numbers (or tokens) as they arrive.
+"""Forecaster and Classifier: a forecast at every step, or a class for a sequence, from numbers or tokens.
 
     forecast, state = Forecaster(config)(values, state)     values [B,T,C]  ->  [B,T,h,O]: h steps ahead, O channels
     logits, state = Classifier(config)(inputs, state)       [B,T,C] or tokens [B,T]  ->  [B,N], N classes
 
-Both have `step`, at a cost and memory that do not grow with the stream where the mixer is linear.
-A causal classifier reads its last real step, so it has an answer after every one; a bidirectional one the mean of all.
+Both have `step`, whose cost and memory do not grow with the stream if the mixer is linear. A causal classifier uses the
+last real step, so it can classify after every step; a bidirectional one uses the mean of all.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .state import ModelState
 
 
 class Forecaster(StreamModel):
-    """`horizon` steps of `output_dim` channels (0: as many as come in); the loss is the squared error.
+    """Forecasts `horizon` steps of `output_dim` channels (0: same as the input); the loss is the squared error.
 
-    With `output_channels`, what is learned is the change from the present value of these inputs: a new model begins
-    near persistence, and a stream whose level drifts stays within what it has seen.
+    With `output_channels`, the model learns the change from the current value of these inputs: a new model starts near
+    persistence, and a drift of the stream's level does not leave the range of the training data.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -41,29 +41,29 @@ class Forecaster(StreamModel):
     def forward(
         self, values: Tensor, state: ModelState | None = None, *, output_state: bool = True
     ) -> tuple[Tensor, ModelState | None]:
-        h, state = self.backbone(self.enter(values), state, output_state=output_state and self.config.causal)
-        return self.leave(h, values), state
+        h, state = self.backbone(self.embed_inputs(values), state, output_state=output_state and self.config.causal)
+        return self.apply_head(h, values), state
 
-    def enter(self, x: Tensor) -> Tensor:
+    def embed_inputs(self, x: Tensor) -> Tensor:
         return self.inputs(x)
 
-    def leave(self, h: Tensor, x: Tensor) -> Tensor:  # [...,E], [...,C] -> [...,h,O]
+    def apply_head(self, h: Tensor, x: Tensor) -> Tensor:  # [...,E], [...,C] -> [...,h,O]
         return self.forecast(self.head(h), x)
 
     def forecast(self, out: Tensor, now: Tensor) -> Tensor:
-        """What the head says, [...,h O], and the present values [...,C] -> [...,h,O]."""
+        """Map the output of the head [...,h O] and the current values [...,C] to [...,h,O]."""
         change = out.unflatten(-1, self.shape)
         channels = list(self.config.output_channels)
         return change + now[..., channels].to(change.dtype).unsqueeze(-2) if channels else change
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Sum of squared errors (nats of a Gaussian of variance 1/2, up to a constant), and how many."""
+        """Return the sum of squared errors (nats of a Gaussian of variance 1/2, up to a constant) and their number."""
         error = self._error(batch)
         return error.square().sum(), torch.tensor(error.numel(), device=error.device)
 
     @torch.no_grad()
     def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The loss, which is also "mse", and "mae"."""
+        """Return the loss, also as "mse", and "mae"."""
         error = self._error(batch)
         n = torch.tensor(error.numel(), device=error.device)
         squares = (error.square().sum(), n)
@@ -79,7 +79,7 @@ class Forecaster(StreamModel):
 
 
 class Classifier(StreamModel):
-    """`vocab_size` classes; the input is `input_dim` numbers a step, or one of `source_vocab_size` tokens."""
+    """Predicts one of `vocab_size` classes from `input_dim` numbers per step, or from `source_vocab_size` tokens."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -96,15 +96,15 @@ class Classifier(StreamModel):
         lengths: Tensor | None = None,
         output_state: bool = True,
     ) -> tuple[Tensor, ModelState | None]:
-        """lengths [B]: real steps of each row. Logits [B,N] of each row as a whole; a state only if causal."""
-        mask = mask_of(lengths, *inputs.shape[:2])
-        h, state = self.backbone(self.enter(inputs), state, mask=mask, output_state=output_state and self.config.causal)
-        return self.leave(self.pooled(h, mask), inputs), state
+        """Return logits [B,N], one row per sequence, and the state if causal; lengths [B]: real steps of each row."""
+        x, mask = self.embed_inputs(inputs), mask_of(lengths, *inputs.shape[:2])
+        h, state = self.backbone(x, state, mask=mask, output_state=output_state and self.config.causal)
+        return self.apply_head(self.pool(h, mask), inputs), state
 
-    def enter(self, x: Tensor) -> Tensor:
+    def embed_inputs(self, x: Tensor) -> Tensor:
         return self.inputs(x)
 
-    def leave(self, h: Tensor, x: Tensor) -> Tensor:
+    def apply_head(self, h: Tensor, x: Tensor) -> Tensor:
         return self.head(h)
 
     def loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -112,7 +112,7 @@ class Classifier(StreamModel):
 
     @torch.no_grad()
     def metrics(self, batch: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The loss, and "accuracy"."""
+        """Return the loss and "accuracy"."""
         logits, labels = self._logits(batch), batch["labels"]
         total, n = self._score(logits, labels)
         return {"loss": (total, n), "accuracy": ((logits.argmax(-1) == labels).sum(), n)}
@@ -126,8 +126,8 @@ class Classifier(StreamModel):
         check_tokens(labels, self.config.vocab_size)
         return cross_entropy(logits, labels, reduction="sum"), torch.tensor(len(labels), device=labels.device)
 
-    def pooled(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
-        """The last real step of a causal model, the mean of all of another; padding may stand anywhere."""
+    def pool(self, h: Tensor, mask: Tensor | None) -> Tensor:  # [B,T,E] -> [B,E]
+        """Return the last real step if causal, else the mean of all real steps; padding may be anywhere."""
         if self.config.causal:
             return last_real(h, mask)
         if mask is None:

@@ -1,11 +1,10 @@
-"""A small file of tensors with a header: one safetensors file, written whole or not at all, read whole or refused.
+"""Small safetensors files with a header and a checksum, written atomically.
 
-    write_sealed(path, {"p": p, ...}, {"format": ..., ...})    adds version "2" and "crc32", that of a state file
-    header, tensors = read_tensors(path)                       mapped from the file
-    tensors = unsealed(path, header, tensors)                  copies, once they are what was written
+    write_sealed(path, {"p": p, ...}, {"format": ..., ...})    adds version "2" and "crc32", as in a state file
+    header, tensors = read_tensors(path)                       memory-mapped
+    tensors = unsealed(path, header, tensors)                  verified copies
 
-What the header and the shapes must be, whoever wrote the file checks. Version "1" had no checksum: it is still read,
-with a warning.
+The caller checks its own header fields and shapes. Version "1" has no checksum; it is still read, with a warning.
 """
 
 from __future__ import annotations
@@ -24,22 +23,23 @@ from ..errors import FileWarning, brief
 from ..ops.state_file import crc32_of
 
 PLAIN, SEALED = VERSIONS = ("1", "2")  # without and with a checksum
+READABLE = 0o644  # as other files; some versions of safetensors give only the owner access
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """Tensors, contiguous, and strings by name; a place that takes no file is an OSError."""
+    """Write contiguous tensors and header strings, atomically; raise OSError where no file can be written."""
     with replacing(Path(path)) as new:
         try:
             save_file(tensors, new, metadata=header or None)
         except SafetensorError as error:
-            raise OSError(f"{path} cannot be written ({error}); make room, or name another place") from error
-        new.chmod(0o644)  # as any other file; some versions of safetensors write for the owner's eyes only
+            raise OSError(f"{path} cannot be written ({error}); free some space, or choose another path") from error
+        new.chmod(READABLE)
 
 
 def read_tensors(
     path: str | os.PathLike[str], refuse: type[ValueError] = ValueError
 ) -> tuple[Mapping[str, str], dict[str, Tensor]]:
-    """(header, tensors) of a file that is there; one that is cut or of another kind raises `refuse`."""
+    """Return (header, tensors) of an existing file; raise `refuse` if it is truncated or of another kind."""
     try:
         with safe_open(path, "pt") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -48,7 +48,7 @@ def read_tensors(
 
 
 def write_sealed(path: str | os.PathLike[str], tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """`write_tensors`, with a checksum over the header and the tensors."""
+    """Write as `write_tensors` does, with a checksum of header and tensors."""
     header = header | {"version": SEALED}
     write_tensors(path, tensors, header | {"crc32": crc32_of(header, tensors)})
 
@@ -59,15 +59,15 @@ def unsealed(
     tensors: Mapping[str, Tensor],
     refuse: type[ValueError] = ValueError,
 ) -> dict[str, Tensor]:
-    """Return copies of what `read_tensors` found: the file may change or go away. Damage raises `refuse`."""
-    copies, found = {name: value.clone() for name, value in tensors.items()}, header.get("crc32")
-    if found != (None if header.get("version") == PLAIN else crc32_of(header, copies)):
-        raise refuse(f"{path} is damaged: crc32 {brief(found)} is not that of its content; copy it again")
+    """Return copies of the mapped tensors, so that the file may change or vanish; raise `refuse` for damage."""
+    copies, crc32 = {name: value.clone() for name, value in tensors.items()}, header.get("crc32")
+    if crc32 != (None if header.get("version") == PLAIN else crc32_of(header, copies)):
+        raise refuse(f"{path} is damaged: crc32 {brief(crc32)} is not that of its content; copy it again")
     return copies
 
 
 def note_if_plain(path: str | os.PathLike[str], header: Mapping[str, str]) -> None:
-    """Warn, once for each file, that a file which is otherwise good has no checksum."""
+    """Warn if a file that passed all other checks has no checksum."""
     if header.get("version") == PLAIN:
         way_out = "load it and save it again to add one"
         warnings.warn(f"{path} was written by an older linnet without a checksum; {way_out}", FileWarning, stacklevel=3)

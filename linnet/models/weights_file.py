@@ -1,9 +1,9 @@
-"""Weights on disk: what a file holds is known from its header, so that a configuration is compared before it is built.
+"""Compare a configuration with the header of its weights file before a model is built.
 
-    check_sizes(config, path)       ValueError unless every tensor that `config` implies is in the file, in that shape
+    check_sizes(config, path)       ValueError unless the file has exactly the tensors of `config`, in their shapes
 
-A configuration is a few bytes that may say anything; a model of it may need more memory than there is. The shapes in a
-safetensors header add up to the bytes of the file (the library checks it), so what agrees with them is as small.
+A damaged configuration of a few bytes may describe a model larger than memory. The shapes in a safetensors header add
+up to the size of the file (the library checks it), so a configuration that agrees with them fits as well.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Shape(NamedTuple):
-    """What is known of a tensor from the header."""
+    """The shape of a tensor, as the header gives it."""
 
     shape: tuple[int, ...]
 
 
 def read_shapes(path: Path) -> dict[str, Shape]:
-    """The tensors of a safetensors file by name; no tensor is read."""
+    """Return name -> shape of a safetensors file without reading a tensor."""
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: a folder with a configuration and {path.name}")
     try:
@@ -43,14 +43,14 @@ def read_shapes(path: Path) -> dict[str, Shape]:
 
 
 def check_sizes(config: ModelConfig, path: Path) -> None:
-    """ValueError unless the file has what a model of this configuration needs: no more, no less."""
+    """Raise ValueError unless the file has exactly the tensors of a model of this configuration."""
     shapes = read_shapes(path)
     check_layers(config, len(shapes), str(path))
     check_weights(shapes, blueprint(config, str(path.parent)).state_dict(), str(path))
 
 
 def check_layers(config: ModelConfig, tensors: int, where: str) -> None:
-    """Each layer has a tensor at least: a number of layers beyond that is refused before one is made."""
+    """Raise ValueError for more layers than tensors, before any layer is built: each layer has at least one."""
     for name in ("n_layers", "n_encoder_layers"):
         if (layers := getattr(config, name)) > tensors:
             raise ValueError(
@@ -60,8 +60,8 @@ def check_layers(config: ModelConfig, tensors: int, where: str) -> None:
 
 
 def blueprint(config: ModelConfig, where: str) -> Model:
-    """The model without memory; a configuration that no model can be made of is refused, whatever the layers raise."""
-    from . import build  # the list of models, which imports this file
+    """Build the model on the meta device; raise ValueError, whatever the layers raise, if that is impossible."""
+    from . import build  # not at the top: it imports this file
 
     try:
         with torch.device("meta"):
@@ -72,7 +72,7 @@ def blueprint(config: ModelConfig, where: str) -> Model:
 
 
 def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Same names, same shapes, or a sentence with the first that differs."""
+    """Raise ValueError with the first difference in names, dtypes or shapes."""
     for name in (*wanted, *given):
         if name not in given:
             raise ValueError(f"{where} lacks {name!r} {list(wanted[name].shape)}; it belongs to another configuration")
@@ -87,5 +87,5 @@ def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: st
 
 
 def _fits(given: torch.dtype, wanted: torch.dtype) -> bool:
-    """Weights of any floating-point precision are read as the model's; everything else must be as it is there."""
+    """Return whether the dtype can be loaded: any floating point of 16 bits or more for weights, else the same."""
     return given == wanted or (given.is_floating_point and wanted.is_floating_point and given.itemsize > 1)

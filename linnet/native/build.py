@@ -38,7 +38,7 @@ X86 = {
 
 
 class BuildError(RuntimeError):
-    """The library could not be built; the text says why and what to do."""
+    """The library could not be built; the message says why and what to do."""
 
 
 def build(out_dir: str | Path, sanitize: bool = False) -> Path:
@@ -63,7 +63,7 @@ def build(out_dir: str | Path, sanitize: bool = False) -> Path:
 
 
 def compiler() -> list[str]:
-    """The C++ compiler command: $CXX, or the first of `COMPILERS` on the PATH."""
+    """Return the C++ compiler command: $CXX, or the first of `COMPILERS` on the PATH."""
     named = os.environ.get("CXX")
     for command in [shlex.split(named)] if named else [[name] for name in COMPILERS]:
         if command and shutil.which(command[0]):
@@ -73,7 +73,7 @@ def compiler() -> list[str]:
 
 
 def _probe(pool: ThreadPoolExecutor, tmp: Path, sanitize: bool) -> tuple[list[str], list[str], dict[str, list[str]]]:
-    """Flags for compiling, flags for linking, and the instruction sets, as far as this compiler accepts them."""
+    """Return flags for compiling, for linking, and of each instruction set, as far as this compiler accepts them."""
     source = tmp / "probe.cpp"
     source.write_text('extern "C" int probe() { return 0; }\n')
     isas = X86 if platform.machine().lower() in ("x86_64", "amd64") else {}  # NEON is the baseline of 64-bit ARM
@@ -102,7 +102,7 @@ def _check(command: list[str]) -> None:
 
 
 def _install(library: Path, out: Path) -> Path:
-    """Rename into place: a process that has the old file mapped keeps it whole."""
+    """Rename into place: a process that has mapped the old file keeps it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_suffix(f".{os.getpid()}.part")
     shutil.copyfile(library, part)

@@ -1,10 +1,10 @@
 """The gate to native code: a tensor becomes an address here and nowhere else, in a form that the kernels can read.
 
-    dense(x)            contiguous, of one dtype, with no negation pending; x itself where it is all that already
-    strided(x)          the same, but read in place by its strides: only those of the last axis must lie side by side
+    dense(x)            contiguous, of one dtype, with no negation pending; x itself if it is all that already
+    strided(x)          the same, but read in place by its strides: only the last axis must be contiguous
     addresses(tensors)  where their numbers are, or one sentence for a tensor that has none in this machine's memory
 
-A kernel trusts the sizes and strides that it is told. With LINNET_CHECK=1 in the environment, or after
+A kernel trusts the sizes and strides that it is given. With LINNET_CHECK=1 in the environment, or after
 `set_check(True)`, every call first compares them with the tensors that it points to: `verify` raises RuntimeError with
 the argument, the bytes needed and the bytes there. Off, which is the default, this costs one test of a flag per call.
 """
@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-CPU = torch.device("cpu")  # named wherever memory is made: the default device and dtype are the user's to change
+CPU = torch.device("cpu")  # named wherever memory is allocated: the user may change the default device and dtype
 CHECK = os.environ.get("LINNET_CHECK", "0") not in ("", "0")
+PLAIN = (Tensor, torch.nn.Parameter)  # classes that stand for nothing but their own numbers
 ALIGNED = 3  # bits of an address that float32 leaves 0
 
 T = TypeVar("T", Tensor, "Tensor | None")
@@ -31,14 +32,14 @@ class Unreadable(ValueError):
 
 
 def set_check(on: bool) -> bool:
-    """Turn the verification of every call on or off; returns what it was."""
+    """Turn the verification of every call on or off; return what it was."""
     global CHECK
     before, CHECK = CHECK, bool(on)
     return before
 
 
 def dense(x: T, dtype: torch.dtype = torch.float32) -> T:
-    """`x` as kernels read it where they take no strides; None stays None."""
+    """Return `x` as kernels read it where they take no strides; None stays None."""
     if x is None:
         return x
     try:
@@ -50,7 +51,7 @@ def dense(x: T, dtype: torch.dtype = torch.float32) -> T:
 
 
 def strided(x: Tensor) -> Tensor:
-    """float32 with a last stride of 1: the tensor itself whenever it is that already."""
+    """Return float32 with a last stride of 1: the tensor itself if it is that already."""
     try:
         if x.is_neg():
             x = x.resolve_neg()
@@ -62,7 +63,7 @@ def strided(x: Tensor) -> Tensor:
 
 
 def addresses(tensors: Sequence[Tensor | None]) -> list[int]:
-    """Where each of these begins; 0 for None. The caller keeps them alive for as long as the addresses are used."""
+    """Return where each of these begins; 0 for None. The caller keeps them alive as long as the addresses are used."""
     try:
         return [
             0 if x is None else at if (at := x.data_ptr()) and not at & ALIGNED else _unusual(x, at) for x in tensors
@@ -76,7 +77,7 @@ def address(x: Tensor | None) -> int:
 
 
 def in_memory(*tensors: Tensor | None) -> bool:
-    """True when all of these have an address: not the stand-ins of a vmap over a backward pass, not lazily zero."""
+    """Return True when all have an address: none is a stand-in of a vmap over a backward pass, none lazily zero."""
     try:
         addresses(tensors)
     except Unreadable:
@@ -84,22 +85,32 @@ def in_memory(*tensors: Tensor | None) -> bool:
     return True
 
 
+def freed(x: Tensor) -> bool:
+    """Return True for tensors whose memory was freed (`untyped_storage().resize_(0)`); False for stand-ins."""
+    try:
+        if x.data_ptr() or type(x) not in PLAIN or not x.is_cpu:
+            return False
+    except RuntimeError:
+        return False
+    return x.numel() > 0 and not x._is_zerotensor() and not torch._is_functional_tensor(x)
+
+
 def aligned(size: int) -> Tensor:
-    """So many bytes on a 64-byte boundary."""
+    """Return `size` bytes on a 64-byte boundary."""
     memory = torch.empty(size + 64, dtype=torch.uint8, device=CPU)
     start = -address(memory) % 64
     return memory[start : start + size]
 
 
 def _unusual(x: Tensor, at: int) -> int:
-    """The address of a tensor without numbers, or of bytes; otherwise a refusal."""
+    """Return the address of an empty tensor, or of bytes; otherwise raise Unreadable."""
     if x.numel() == 0 or (at and at % x.element_size() == 0):
         return at
     raise _refused(x)
 
 
 def _refused(*tensors: Tensor | None) -> Unreadable:
-    """The sentence for the first of these that has no numbers for a kernel."""
+    """Return the error for the first of these that has no numbers for a kernel."""
     for x in tensors:
         if x is not None and (why := _reason(x)):
             return Unreadable(f"the native kernels cannot read {why}; give a plain copy, as x.to_dense().clone() is")
@@ -129,7 +140,7 @@ def _reason(x: Tensor) -> str | None:
 def verify(
     where: str, x: Any, shape: Sequence[int], dtype: torch.dtype = torch.float32, strides: Sequence[int] | None = None
 ) -> None:
-    """RuntimeError unless `x` holds `shape` numbers of `dtype` that lie as `strides` (None: side by side) say."""
+    """Raise RuntimeError unless `x` holds `shape` numbers of `dtype` with these `strides` (None: contiguous)."""
     if x is None:
         return
     strides = contiguous_strides(shape) if strides is None else strides
@@ -140,25 +151,25 @@ def verify(
     there = x.untyped_storage().nbytes() - x.storage_offset() * dtype.itemsize
     if need > there:
         raise RuntimeError(f"{where} needs {need} bytes from its address on, and its storage has {there} there")
-    lies, told = _steps(x.shape, x.stride()), _steps(shape, strides)
-    if lies != told and need:
-        raise RuntimeError(f"{where} lies as {lies} (size, stride) in memory, and the kernel is told {told}")
+    lies, given = _steps(x.shape, x.stride()), _steps(shape, strides)
+    if lies != given and need:
+        raise RuntimeError(f"{where} lies as {lies} (size, stride) in memory, and the kernel is given {given}")
 
 
 def verify_bytes(where: str, need: int, there: int | None) -> None:
-    """The same for an address in a packed struct; `there` None: it is none of the tensors that the struct keeps."""
+    """Do the same for an address in a struct; `there` None: it belongs to none of the tensors kept for the struct."""
     if there is None or need > there:
-        found = "it belongs to no tensor of this call" if there is None else f"its storage has {there} there"
-        raise RuntimeError(f"{where} needs {need} bytes from its address on, and {found}")
+        got = "it belongs to no tensor of this call" if there is None else f"its storage has {there} there"
+        raise RuntimeError(f"{where} needs {need} bytes from its address on, and {got}")
 
 
 def room(x: Tensor) -> int:
-    """Bytes that the storage of `x` has from its first number on."""
+    """Return the bytes that the storage of `x` has from its first number on."""
     return int(x.untyped_storage().nbytes() - x.storage_offset() * x.element_size())
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Numbers from the first one touched to the last, both included."""
+    """Return how many numbers there are from the first one touched to the last, both included."""
     return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if prod(shape) else 0
 
 

@@ -1,6 +1,6 @@
 """In-context regression transformers in native code: answers, gradients, Jacobians and Adam (csrc/regress.h).
 
-    gradient(source, p, q) -> Sums                  losses and gradients added up over the sequences
+    gradient(source, p, q) -> Sums                  losses and gradients summed over the sequences
     answers(source, p, q), jacobian(source, p, q)   of stored sequences
     Adam(p, q).train(source, p, q, rates)           steps on fresh sequences, p and q changed in place
 
@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import gate
-from .library import ICL, STATUS, library
+from . import gate, structs
+from .call import Function
+from .gate import T
+from .library import library
 from .memory import fresh as empty
 
-TARGETS = ("query", "weights", "ridge", "posterior")  # in the order of csrc/linnet.h
-GRADIENT, ANSWERS, JACOBIAN, TRAIN = range(4)
-ANY = 1e30  # larger losses, and those that are no number, are left out
+GRADIENT, TRAIN = Function(structs.IclGradient), Function(structs.IclTrain)
+ANSWERS, JACOBIAN = Function(structs.IclAnswers), Function(structs.IclJacobian)
+TARGETS = ("query", "weights", "ridge", "posterior")  # in the order of csrc/icl_fields.h
+ANY = 1e30  # larger losses, and NaN, are left out
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,10 @@ class Fresh:
     target: str = "posterior"  # one of TARGETS
     grid: Tensor | None = None  # [points] float64 of sigma, for the target "posterior"
     log_weight: Tensor | None = None
-    wild: int = 0  # every how many blocks one is drawn wider than the problem says
-    wild_x: float = 1.0  # inputs times this
-    wild_w: float = 1.0  # weights times this
-    wild_weight: float = 1.0  # and how much such a block counts in the gradient
+    augmented: int = 0  # every how many blocks one is drawn wider than the problem says
+    augmented_x: float = 1.0  # inputs times this
+    augmented_w: float = 1.0  # weights times this
+    augmented_weight: float = 1.0  # and how much such a block counts in the gradient
 
 
 class Sums(NamedTuple):
@@ -66,7 +69,7 @@ def available() -> bool:
 
 
 def pack(s: Tensor, target: Tensor, wide: bool) -> Stored:
-    """Sums s [N,E,E] and targets [N,d] in the kernel's order; float64 when wide, else float32."""
+    """Pack sums s [N,E,E] and targets [N,d] in the kernel's order; float64 when wide, else float32."""
     lib = library()
     assert lib is not None
     lanes = int(lib.linnet_icl_lanes(wide))
@@ -80,28 +83,38 @@ def pack(s: Tensor, target: Tensor, wide: bool) -> Stored:
 def gradient(
     source: Stored | Fresh, p: Tensor, q: Tensor, *, threads: int = 1, limit: float = ANY, temper: float = 0.0
 ) -> Sums:
-    """Losses and gradients, added up. temper: where a loss is over it, the gradient is that of its logarithm."""
+    """Return losses and gradients, summed. temper: where a loss is above it, the gradient is that of its logarithm."""
     dp, dq, loss = _zeros(p.shape), _zeros(q.shape), _zeros((2,))
-    _call(source, GRADIENT, {"p": p, "q": q, "dp": dp, "dq": dq, "loss": loss}, threads, limit=limit, temper=temper)
+    sizes = _sizes(source, p, q, threads)
+    stored, fresh = (source, None) if isinstance(source, Stored) else (None, source)
+    if stored is None or stored.samples:  # otherwise every sum is 0
+        GRADIENT.call(
+            dp=dp, dq=dq, loss=loss, p=_doubles(p), q=_doubles(q), **sizes, **_stored(stored), **_fresh(fresh),
+            limit=limit, temper=temper,
+        )  # fmt: skip
     return Sums(float(loss[0]), int(loss[1]), dp, dq)
 
 
 def answers(source: Stored, p: Tensor, q: Tensor, *, threads: int = 1) -> Tensor:
-    """w [N,d]."""
-    blocks, _, lanes = source.data.shape
-    out = empty(blocks, source.d, lanes, dtype=source.data.dtype)
-    _call(source, ANSWERS, {"p": p, "q": q, "out": out}, threads)
-    return out.transpose(1, 2).reshape(-1, source.d)[: source.samples]
+    """Return w [N,d]."""
+    return _read(ANSWERS, source, p, q, source.d, threads)
 
 
 def jacobian(source: Stored, p: Tensor, q: Tensor, *, threads: int = 1) -> tuple[Tensor, Tensor]:
-    """w [N,d] and dw/d(matrix entries) [N,d,M]: M = 2 L K E² of P and Q, or 4 L of omega for diagonal models."""
-    blocks, _, lanes = source.data.shape
+    """Return w [N,d] and dw/d(matrix entries) [N,d,M]: M = 2 L K E² of P and Q, or 4 L of omega for diagonal models."""
     entries = 4 * p.shape[0] if p.dim() == 3 else 2 * p.numel()
-    out = empty(blocks, source.d * (1 + entries), lanes, dtype=source.data.dtype)
-    _call(source, JACOBIAN, {"p": p, "q": q, "out": out}, threads)
-    flat = out.transpose(1, 2).reshape(-1, source.d * (1 + entries))[: source.samples]
+    flat = _read(JACOBIAN, source, p, q, source.d * (1 + entries), threads)
     return flat[:, : source.d], flat[:, source.d :].view(-1, source.d, entries)
+
+
+def _read(function: Function, source: Stored, p: Tensor, q: Tensor, outputs: int, threads: int) -> Tensor:
+    """Return `outputs` numbers of every stored sequence, [N,outputs]."""
+    blocks, _, lanes = source.data.shape
+    out = empty(blocks, outputs, lanes, dtype=source.data.dtype)
+    sizes = _sizes(source, p, q, threads)
+    if source.samples:
+        function.call(out=out, p=_doubles(p), q=_doubles(q), outputs=outputs, **sizes, **_stored(source))
+    return out.transpose(1, 2).reshape(-1, outputs)[: source.samples]
 
 
 class Adam:
@@ -122,94 +135,62 @@ class Adam:
         temper: float = 0,
         clip: float = 0,
     ) -> tuple[Tensor, int]:
-        """A step for each learning rate, p and q changed in place -> losses [steps] (NaN: step skipped), left out."""
+        """Step once for each learning rate, in place; return losses [steps] (NaN: step skipped) and left out."""
         curve, loss = empty(len(rates), dtype=torch.float64), _zeros((2,))
-        tensors = {"p": p, "q": q, "dp": _zeros(p.shape), "dq": _zeros(q.shape), "loss": loss}
-        tensors |= {"m": self.m, "v": self.v, "rate": rates, "curve": curve}
-        if self.frozen is not None:
-            tensors["frozen"] = self.frozen
-        steps: dict[str, Any] = {"steps": len(rates), "done": self.done, "beta2": self.beta2}
-        _call(source, TRAIN, tensors, threads, temper=temper, clip=clip, **steps)
+        sizes, new_p, new_q = _sizes(source, p, q, threads), _doubles(p), _doubles(q)
+        frozen = None if self.frozen is None else self.frozen.detach()
+        if frozen is not None:
+            frozen = gate.dense(frozen, torch.bool if frozen.dtype == torch.bool else torch.uint8)
+        TRAIN.call(
+            p=new_p, q=new_q, dp=_zeros(p.shape), dq=_zeros(q.shape), loss=loss, m=self.m, v=self.v, curve=curve,
+            rate=_doubles(rates), frozen=frozen, **sizes, steps=len(rates), done=self.done, **_fresh(source),
+            limit=ANY, temper=temper, beta1=0.9, beta2=self.beta2, eps=1e-8, clip=clip,
+        )  # fmt: skip
         self.done += len(rates)
-        for to, trained in zip((p, q), (tensors["p"], tensors["q"]), strict=True):
-            if to is not trained:  # they did not lie as the kernel wants them
-                with torch.no_grad():
-                    to.copy_(trained)
+        with torch.no_grad():  # where p and q do not lie as the kernel reads them, a copy was trained
+            p.copy_(new_p)
+            q.copy_(new_q)
         return curve, int(loss[1])
 
 
-POINTERS = "dp dq loss out p q data sigma grid log_weight m v rate curve frozen".split()
-IN_PLACE = ("dp", "dq", "loss", "out", "m", "v", "curve")  # written: made here, as the kernel wants them
-
-
-def _call(
-    source: Stored | Fresh, mode: int, tensors: dict[str, Tensor], threads: int, *,
-    limit: float = ANY, temper: float = 0.0, clip: float = 0.0, steps: int = 0, done: int = 0, beta2: float = 0.999,
-) -> None:  # fmt: skip
-    """Make the call; `tensors` are replaced by what the kernel has read and, of p and q in training, written."""
-    lib = library()
-    assert lib is not None
-    p, q, width = tensors["p"], tensors["q"], source.d + 1
+def _sizes(source: Stored | Fresh, p: Tensor, q: Tensor, threads: int) -> dict[str, int]:
+    """Return the sizes that every call takes, or raise ValueError for matrices of another shape or dtype."""
+    width = source.d + 1
     wanted = (*p.shape[:2], *((2,) if p.dim() == 3 else (width, width)))
     if not p.shape == q.shape == wanted or p.dtype != torch.float64 or q.dtype != torch.float64:
         got = f"p {p.dtype} {list(p.shape)} and q {q.dtype} {list(q.shape)}"
         raise ValueError(f"{got}; accepted: float64 of shape {list(wanted)} both, for {source.d} features")
-    if isinstance(source, Stored) and source.samples == 0 and mode != TRAIN:
-        return  # every sum is 0, and there are no answers
-    if isinstance(source, Fresh):
-        fresh, wide, target = source, False, TARGETS.index(source.target)
-        given = {"sigma": source.sigma, "grid": source.grid, "log_weight": source.log_weight}
-        tensors |= {name: x for name, x in given.items() if x is not None}
-    else:
-        fresh, wide, target = Fresh(source.d, 1, source.samples, empty(0), True, 0), _wide(source), 1
-        tensors |= {"data": source.data}
-    for name, x in tensors.items():
-        if name not in IN_PLACE:
-            tensors[name] = gate.dense(x, _dtype(name, x, wide)).detach()
-    points = fresh.grid.numel() if fresh.grid is not None else 0
-    if gate.CHECK:
-        _verify(tensors, p.shape, fresh, mode, wide, steps, points)
-    call = ICL.pack(
-        *gate.addresses([tensors.get(name) for name in POINTERS]),
-        *(p.shape[0], p.shape[1], width, fresh.n, fresh.samples, 0 if fresh.uniform else fresh.sigma.numel(), points),
-        *(fresh.seed, fresh.first, target, p.dim() == 3, wide, mode, threads, steps, done, fresh.wild),
-        *(limit, temper, fresh.wild_x, fresh.wild_w, fresh.wild_weight, 0.9, beta2, 1e-8, clip),
-    )
-    status = lib.linnet_run_icl(call)
-    if status:
-        raise RuntimeError(f"linnet_run_icl refused the call: {STATUS.get(status, status)}")
+    rows, cols = (2, 1) if p.dim() == 3 else (width, width)
+    sizes = {"L": p.shape[0], "K": p.shape[1], "E": width, "p_rows": rows, "p_cols": cols}
+    return sizes | {"samples": source.samples, "threads": threads}
 
 
-def _dtype(name: str, x: Tensor, wide: bool) -> torch.dtype:
-    if name == "frozen":
-        return torch.bool if x.dtype == torch.bool else torch.uint8
-    return torch.float64 if wide or name != "data" else torch.float32
+def _stored(source: Stored | None) -> dict[str, Any]:
+    """Return the fields of stored sequences; None: there are none."""
+    if source is None:
+        return {"data": None, "blocks": 0, "packed": 0, "lanes": 0, "wide": False}
+    blocks, packed, lanes = source.data.shape
+    wide = source.data.dtype == torch.float64
+    data = gate.dense(source.data, torch.float64 if wide else torch.float32).detach()
+    return {"data": data, "blocks": blocks, "packed": packed, "lanes": lanes, "wide": wide}
 
 
-def _verify(
-    tensors: dict[str, Tensor], shape: torch.Size, fresh: Fresh, mode: int, wide: bool, steps: int, points: int
-) -> None:
-    """For LINNET_CHECK: every tensor of linnet_icl is as long as its sizes say."""
-    lib = library()
-    assert lib is not None
-    lanes, d, E, M = int(lib.linnet_icl_lanes(wide)), fresh.d, fresh.d + 1, shape.numel()
-    blocks, entries = -(-fresh.samples // lanes), 4 * shape[0] if len(shape) == 3 else 2 * M
-    out = d if mode == ANSWERS else d * (1 + entries)
-    extents: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "q", "dp", "dq"), (*shape,)) | {
-        "loss": (2,), "out": (blocks, out, lanes), "data": (blocks, E * (E + 1) // 2 + d, lanes),
-        "sigma": (fresh.sigma.numel(),), "grid": (points,), "log_weight": (points,), "m": (2 * M,),
-        "v": (2 * M,), "rate": (steps,), "curve": (steps,), "frozen": (2 * M,),
+def _fresh(source: Fresh | None) -> dict[str, Any]:
+    """Return the fields of fresh sequences; None: there are none, and the target is the stored one."""
+    if source is None:
+        source = Fresh(0, 1, 0, empty(0, dtype=torch.float64), True, 0, target="weights")
+    return {
+        "sigma": _doubles(source.sigma), "grid": _doubles(source.grid), "log_weight": _doubles(source.log_weight),
+        "n": source.n, "choices": source.sigma.numel(), "uniform": source.uniform,
+        "points": 0 if source.grid is None else source.grid.numel(), "seed": source.seed, "first": source.first,
+        "target": TARGETS.index(source.target), "augmented": source.augmented, "augmented_x": source.augmented_x,
+        "augmented_w": source.augmented_w, "augmented_weight": source.augmented_weight,
     }  # fmt: skip
-    for name, x in tensors.items():
-        dtype = torch.float64 if name not in ("out", "data", "frozen") else x.dtype
-        if name in ("out", "data"):
-            dtype = torch.float64 if wide else torch.float32
-        gate.verify(f"linnet_run_icl: {name}", x, extents[name], dtype)
+
+
+def _doubles(x: T) -> T:
+    return None if x is None else gate.dense(x, torch.float64).detach()
 
 
 def _zeros(shape: tuple[int, ...]) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64, device=gate.CPU)
-
-
-def _wide(source: Stored) -> bool:
-    return source.data.dtype == torch.float64

@@ -5,25 +5,24 @@
     int8      [panel][k / 4][32 outputs][4 k];  W = scale[o] * integer,  scale = max|W[o]| / 127
 
 The layout is the same on every instruction set (csrc/matmul.h). int8 rounds x too, to integers times max|x| / 127 of
-its row, and adds the products of integers exactly; a row with an infinity or a NaN in it comes out as NaN.
+its row, and adds the products of integers exactly; a row with an infinity or a NaN in it becomes NaN.
 A row of y is the same bits alone, in any batch and on any number of threads. B rows of x, K inputs, N outputs.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from . import gate
-from .library import STATUS, library
+from . import gate, structs
+from .call import Function
 from .memory import fresh
 
 PANEL = 32
 KINDS = {"float32": 0, "bfloat16": 1, "int8": 2}
-MATRIX = struct.Struct("7q")  # linnet_matrix: pointers, sizes, kind
+MATMUL = Function(structs.Matmul)
 MOST_INT8 = (2**31 - 1) // 127**2  # inputs of an int8 matrix: more could overflow a sum
 
 
@@ -39,12 +38,13 @@ class Packed:
     inputs: int
     kind: str
 
-    def struct(self) -> tuple[int, ...]:
-        """The fields of linnet_matrix (csrc/linnet.h), for struct "7q"."""
+    def struct(self) -> structs.Matrix:
+        """Return the struct that points to this matrix."""
         if gate.CHECK:
             self.verify()
-        pointers = gate.addresses((self.w, self.scale, self.sums, self.bias))
-        return (*pointers, self.outputs, self.inputs, KINDS[self.kind])
+        w, scale, sums, bias = gate.addresses((self.w, self.scale, self.sums, self.bias))
+        sizes = {"out": self.outputs, "in": self.inputs, "kind": KINDS[self.kind]}
+        return structs.Matrix(w=w, scale=scale, sums=sums, bias=bias, **sizes)
 
     def verify(self) -> None:
         """For LINNET_CHECK: every tensor is as long as the kernels read it."""
@@ -56,13 +56,13 @@ class Packed:
 
 
 def matrix_bytes(outputs: int, inputs: int, kind: int) -> int:
-    """Of the packed weights: see the layouts above."""
+    """Return the size of the packed weights: see the layouts above."""
     padded, item = outputs + -outputs % PANEL, (4, 2, 1)[kind]
     return padded * (inputs + -inputs % 4 if kind == KINDS["int8"] else inputs) * item
 
 
 def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> Packed:
-    """weight [N,K] and bias [N] in the layout of `kind`."""
+    """Pack weight [N,K] and bias [N] in the layout of `kind`."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind of weights {kind!r}; accepted: {', '.join(KINDS)}")
     if weight.ndim != 2 or 0 in weight.shape or not weight.is_floating_point():
@@ -88,7 +88,7 @@ def pack(weight: Tensor, bias: Tensor | None = None, kind: str = "float32") -> P
 
 
 def unpack(packed: Packed) -> Tensor:
-    """The weights [N,K] in float32 that the packed ones stand for."""
+    """Return the weights [N,K] in float32 that the packed ones stand for."""
     N, K = packed.outputs, packed.inputs
     if packed.kind == "int8":
         w = packed.w.view(torch.int8).view(-1, (K + 3) // 4, PANEL, 4).transpose(1, 2).flatten(2).flatten(0, 1)
@@ -102,7 +102,7 @@ def unpack(packed: Packed) -> Tensor:
 
 
 def matmul(packed: Packed, x: Tensor, threads: int | None = None) -> Tensor:
-    """x [B,K] float32 on the cpu -> [B,N]; on torch's number of threads unless told."""
+    """Return [B,N] for x [B,K] float32 on the cpu; on torch's number of threads unless `threads` is given."""
     if x.ndim != 2 or x.shape[1] != packed.inputs or x.dtype != torch.float32 or x.device.type != "cpu":
         raise ValueError(
             f"x must be float32 [B,{packed.inputs}] on the cpu, not {x.dtype} {tuple(x.shape)} on {x.device.type}"
@@ -110,14 +110,7 @@ def matmul(packed: Packed, x: Tensor, threads: int | None = None) -> Tensor:
     x, y = gate.dense(x), fresh(x.shape[0], packed.outputs)
     if not len(x):
         return y
-    lib = library()
-    assert lib is not None
-    call = MATRIX.pack(*packed.struct())
-    if gate.CHECK:
-        gate.verify("linnet_matmul: x", x, (x.shape[0], packed.inputs))
-    status = lib.linnet_matmul(call, *gate.addresses((x, y)), x.shape[0], threads or torch.get_num_threads())
-    if status:
-        raise RuntimeError(f"linnet_matmul refused the call: {STATUS.get(status, status)}")
+    MATMUL.call(y=y, x=x, matrix=packed.struct(), rows=len(x), threads=threads or torch.get_num_threads())
     return y
 
 
@@ -131,7 +124,7 @@ def _pad(t: Tensor, multiple: int, dim: int = 0) -> Tensor:
 
 
 def _integers(w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """w [N',K] -> integers of -127 to 127 [N',K], scale [N'], sums of the integers [N']; rows of zeros have scale 0."""
+    """Return w [N',K] as integers of -127 to 127, scale [N'], sums of the integers [N']; rows of zeros have scale 0."""
     scale = w.abs().amax(1) / 127
     near = torch.where(scale[:, None] > 0, w / scale[:, None], 0.0).round().clamp(-127, 127)
     return near.to(torch.int8), scale, near.to(torch.int32).sum(1, dtype=torch.int32)
@@ -142,7 +135,7 @@ def _int8_panels(w: Tensor) -> Tensor:
 
 
 def _aligned(t: Tensor) -> Tensor:
-    """The bytes of t, in order, on a 64-byte boundary."""
+    """Return the bytes of t, in order, on a 64-byte boundary."""
     raw = t.contiguous().view(-1).view(torch.uint8)
     out = gate.aligned(raw.numel())
     out.copy_(raw)

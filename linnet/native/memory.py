@@ -1,9 +1,9 @@
 """Large outputs on memory that has been used before.
 
-A fresh tensor of some MiB is fresh pages, and the first write to each of them is a page fault: at 32,000 tokens the
-faults cost as much as the attention itself. Blocks of 128 KiB and more, which malloc would map anew each time, come
-from a pool of anonymous maps, with 2 MiB pages where they fit. A tensor keeps its block alive, and gives it back to the
-pool when its memory would be freed. The pool keeps at most `KEEP` bytes that nobody uses, a sixteenth of the machine.
+A new tensor of some MiB is new pages, and the first write to each of them is a page fault: at 32,000 tokens the faults
+cost as much as the attention itself. Blocks of 128 KiB and more, which malloc would map again each time, come from a
+pool of anonymous maps, with 2 MiB pages where they fit. A tensor keeps its block alive; the block returns to the pool
+when the memory of the tensor is freed. The pool keeps at most `KEEP` unused bytes, a sixteenth of the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 
 
 def empty(*shape: int) -> Tensor:
-    """torch.empty(*shape) in float32 on the cpu; from the pool when it is large."""
+    """Return torch.empty(*shape) in float32 on the cpu; from the pool when it is large."""
     count = prod(shape)
     if count * 4 < SMALLEST or not hasattr(mmap, "MADV_HUGEPAGE"):
         return fresh(*shape) if _floats is None else _floats.new_empty(shape)  # quicker than torch.empty
@@ -44,16 +44,16 @@ def empty(*shape: int) -> Tensor:
 
 
 def fresh(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """torch.empty(*shape) on the cpu, whatever the default dtype and device are."""
+    """Return torch.empty(*shape) on the cpu, whatever the default dtype and device are."""
     global _floats
-    made = torch.empty(shape, dtype=dtype, device=CPU)
-    if _floats is None and type(made) is Tensor and dtype == torch.float32:  # not a fake one
-        _floats = made.new_empty(0)
-    return made
+    x = torch.empty(shape, dtype=dtype, device=CPU)
+    if _floats is None and type(x) is Tensor and dtype == torch.float32:  # not a fake one
+        _floats = x.new_empty(0)
+    return x
 
 
 def release() -> None:
-    """Give every unused block back to the system."""
+    """Return every unused block to the system."""
     with _lock:
         _unused.clear()
 
@@ -73,10 +73,10 @@ def _take(size: int) -> mmap.mmap:
 
 
 def keep_freed() -> bool:
-    """From now on malloc keeps what torch frees for the next tensor, instead of a map and its page faults for each.
+    """Make malloc keep what torch frees for the next tensor, instead of a map and its page faults for each.
 
-    For programs that make the same tensors over and over, such as a training loop; the process keeps the most memory it
-    ever had. glibc only; False elsewhere.
+    For programs that allocate the same tensors over and over, such as a training loop; the process keeps the most
+    memory it ever had. glibc only; False elsewhere.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""Values of an image drawn in native code: `ImageModel.sample` at temperature 1, without twenty torch operations.
+"""Draw the values of an image in native code: `ImageModel.sample` at temperature 1, without twenty torch operations.
 
     values [B] = choose(params [B,P], uniforms [B,2], levels, mixture)
 
@@ -10,9 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import gate
-from .library import STATUS, library
+from . import gate, structs
+from .call import Function
+from .library import library
 from .memory import fresh
+
+CHOOSE = Function(structs.Choose)
 
 
 def can_choose(params: Tensor) -> bool:
@@ -20,18 +23,11 @@ def can_choose(params: Tensor) -> bool:
 
 
 def choose(params: Tensor, uniforms: Tensor, levels: int, mixture: bool) -> Tensor:
-    """[B] long; params [B,P] float32 and uniforms [B,2] float64 on the cpu."""
-    lib = library()
-    assert lib is not None
+    """Return [B] int64; params [B,P] float32 and uniforms [B,2] float64 on the cpu."""
     rows, width = params.shape
     if uniforms.shape != (rows, 2):
         raise ValueError(f"uniforms has shape {list(uniforms.shape)}; accepted: [{rows}, 2], two for each row")
     params, uniforms = gate.dense(params), gate.dense(uniforms, torch.float64)
     values = fresh(rows, dtype=torch.int64)
-    if gate.CHECK:
-        gate.verify("linnet_choose: params", params, (rows, width))
-        gate.verify("linnet_choose: uniforms", uniforms, (rows, 2), torch.float64)
-    status = lib.linnet_choose(*gate.addresses((params, uniforms, values)), rows, width, levels, mixture)
-    if status:
-        raise RuntimeError(f"linnet_choose refused the call: {STATUS.get(status, status)}")
+    CHOOSE.call(values=values, params=params, uniforms=uniforms, rows=rows, width=width, levels=levels, mixture=mixture)
     return values

@@ -1,12 +1,12 @@
-"""The past does not change when the future does, also when the future is NaN or infinite.
+"""Causality for NaN and infinity: a later token never changes an earlier output, even if it is not finite.
 
     out_t = sum_j A_tj v_j with A_tj = 0 for j > t:   0 times NaN is NaN, so a plain product carries it back in time
 
-A form that multiplies whole chunks runs a second time with zeros in place of what is not finite. Its outputs before
-such a number come from there, bit by bit what any finite number in that place would give; those after it from the
-first run. Finite inputs cost one sum each. None of this happens where values cannot be looked at: in a graph that
-torch.compile, functorch or torch.export records, and on devices other than the cpu, where looking means waiting.
-Gradients make no such promise: 0 times NaN counts there, and a call with a non-finite number may have no finite one.
+A form that multiplies whole chunks runs a second time with zeros in place of non-finite numbers. Outputs before such a
+number come from that run, with the bits that any finite number in its place would give; those after it come from the
+first run. For finite inputs the cost is one sum each. None of this happens where values cannot be read: in a graph that
+torch.compile, functorch or torch.export records, and on devices other than the CPU, where reading means waiting.
+Gradients are not guarded: 0 times NaN counts there, and a call with a non-finite number may have no finite gradient.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import torch
 from torch import Tensor
 
 from .checks import NARROW
-from .eager import readable
+from .native_allowed import readable
 
 
 def guarded(
     run: Callable[..., Any], given: Sequence[Tensor | None], columns: int, whole: tuple[int, ...] = (), axis: int = 1,
     mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
-    """run(*given) = (out, ...), with no output before the number that is not finite touched by it.
+    """Return run(*given) = (out, ...), with every output before a non-finite number as if that number were finite.
 
     given[columns] are the values, each of which reaches one column of `out`; given[i], i in `whole`, reach all columns.
-    `out` has the newest tokens, all or some. `axis` is time; `mask` [B,T] says which tokens are real (None: all of
-    them, or padding is zeros already).
+    `out` has the newest tokens, all or some. `axis` is time; `mask` [B,T] marks the real tokens (None: all of them, or
+    padding is zeros already).
     """
     watched = [x for i in (columns, *whole) if (x := given[i]) is not None]
     if watched[0].shape[axis] < 2 or not readable(*watched) or all(map(_finite, watched)):
@@ -40,12 +40,12 @@ def guarded(
         return run(*given)
     clean = [_zeroed(x) if x is not None and i in (columns, *whole) else x for i, x in enumerate(given)]
     (out, *rest), (past, *_) = run(*given), run(*clean)
-    newest = out.shape[axis]  # keys and values of earlier calls may stand before those of the queries
+    newest = out.shape[axis]  # keys and values of earlier calls may precede those of the queries
     return torch.where(reached.narrow(axis, reached.shape[axis] - newest, newest), out, past), *rest
 
 
 def _finite(x: Tensor) -> bool:
-    """One sum: it is finite only if all of x is. Overflow is taken for an infinity, and `_reached` looks closer."""
+    """Return True if the sum of x is finite; an overflow counts as an infinity, and `_reached` looks closer."""
     return isfinite(float(x.detach().sum(dtype=torch.float32 if x.dtype in NARROW else None)))
 
 
@@ -54,7 +54,7 @@ def _zeroed(x: Tensor) -> Tensor:
 
 
 def _reached(watched: list[Tensor], axis: int, mask: Tensor | None) -> Tensor | None:
-    """True from the first non-finite number on, of the shape of the values, or with size 1 where it broadcasts."""
+    """Return True from the first non-finite number on, in the shape of the values or broadcastable to it."""
     first, *others = (x.detach().isfinite().logical_not() for x in watched)
     for bad in others:
         first = first | (bad if bad.ndim < first.ndim else bad.any(-1)).reshape(*bad.shape[: first.ndim - 1], 1)

@@ -1,25 +1,47 @@
-"""Which form and which back end run a call, and why: one small function that can explain itself.
+"""Which form and which backend run a call, and why: one table of ops and one function that decides.
 
-    auto   ->  the native chunked kernel where it can run; else torch: recurrent for one token, chunked for more
+    auto   ->  the native kernel where it can run; else torch: recurrent for one token, chunked for more
 
-The answer never depends on the choice, only the time it takes. Asking for a form or a back end by name is obeyed or
-refused with BackendError, never quietly replaced.
+The choice never changes the result, only the time it takes. A form or backend requested by name either runs or is
+refused; it is never silently replaced. `explain.py` shows the decision for any op.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
 from ..errors import BackendError, unknown
-from ..feature_maps import FeatureMap, resolve
 from ..feature_maps.core import Core
 from ..native import linear_attention as native
-from .forms import FORMS
 
+FORMS = ("parallel", "chunked", "recurrent")
 BACKENDS = ("native", "torch", "triton")
+
+
+class Op(NamedTuple):
+    """The forms of an op, and those that have a native kernel."""
+
+    forms: tuple[str, ...]
+    native: tuple[str, ...] = ()
+
+
+OPS = {
+    "linear_attention": Op(FORMS, native=("chunked",)),
+    "decayed_attention": Op(FORMS),
+    "delta_rule": Op(FORMS),
+    "selective_scan": Op(FORMS),
+    "wkv": Op(FORMS),
+    "wkv7": Op(FORMS),
+    "softmax_attention": Op(("parallel",)),
+    "sliding_window_attention": Op(("chunked",)),
+    "lsh_attention": Op(FORMS),
+    "short_conv": Op(("parallel",), native=("parallel",)),
+    "base_conv": Op(("parallel",), native=("parallel",)),
+}
+COSTS = {"parallel": "all tokens at the same time", "chunked": "O(T) time and memory", "recurrent": "one token"}
 
 
 class Decision(NamedTuple):
@@ -30,74 +52,79 @@ class Decision(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.form} form on the {self.backend} back end: {self.reason}"
+        return f"{self.form} form on the {self.backend} backend: {self.reason}"
 
 
 def choose(
-    form: str, backend: str, core: Core, length: int, dtype: torch.dtype, state_dtype: torch.dtype, device: str,
-    one_step: bool = False,
+    op: str, form: str, backend: str, length: int, unsupported: Callable[[], str | None] | None = None,
+    auto: str | None = None,
 ) -> Decision:  # fmt: skip
-    """For `length` queries of `dtype`, with sums kept in `state_dtype`; `one_step`: called by linear_attention_step."""
-    check_names(form, backend)
-    one_form = form in ("auto", "chunked") or (form == "recurrent" and length == 1)
-    if backend == "native" and not one_form:
+    """Return the form and backend for a call of `op` with `length` tokens.
+
+    `unsupported` returns why the op's kernel cannot run this call, as the rest of a sentence, or None if it can.
+    `auto` is what form="auto" means on torch, for an op with its own rule.
+    """
+    check_names(op, form, backend)
+    has = OPS[op]
+    fits = form == "auto" or form in has.native or (form == "recurrent" and length == 1 and "chunked" in has.native)
+    if backend == "native" and has.native and not fits:
+        single = " (and the recurrent one for a single token)" if "recurrent" in has.forms else ""
         raise BackendError(
-            f"backend 'native' has the chunked form (and the recurrent one for a single token), not form={form!r} at "
-            f"{length} tokens; use form='auto' or backend='torch'"
+            f"backend 'native' has the {has.native[0]} form{single}, not form={form!r} at {length} tokens; "
+            "use form='auto' or backend='torch'"
         )
-    why_not = "backend='torch' was asked for" if backend == "torch" else None
-    if why_not is None and not one_form:
-        why_not = f"form={form!r} was asked for, which only torch has"
+    why_not: str | None
+    if backend == "torch":
+        why_not = "backend='torch' was requested"
+    elif not has.native:
+        why_not = f"{op} has no native kernel"
+    elif not fits:
+        why_not = f"form={form!r} was requested, which only torch has"
+    else:
+        why_not = None if unsupported is None else unsupported()
     if why_not is None:
-        why_not = native.unsupported(core.kind, core.coeffs, dtype, device, state_dtype, one_step)
-    if why_not is None:
-        return Decision("chunked" if form == "auto" else form, "native", "the fused kernel takes this call")
+        return Decision(has.native[0] if form == "auto" else form, "native", "the fused kernel takes this call")
     if backend == "native":
         raise BackendError(f"backend 'native' cannot run this call: {why_not}; use backend='auto' or 'torch'")
     if form != "auto":
         return Decision(form, "torch", why_not)
-    chosen, cost = ("recurrent", "one token") if length == 1 else ("chunked", "O(T) time and memory")
-    return Decision(chosen, "torch", f"{why_not}; {chosen} for {cost}")
+    chosen = auto or _usual_form(has, length)
+    return Decision(chosen, "torch", f"{why_not}; {chosen} for {COSTS[chosen]}")
 
 
-def check_names(form: str, backend: str) -> None:
-    if form != "auto" and form not in FORMS:
-        raise unknown("form", form, ("auto", *FORMS))
+def choose_linear(
+    form: str, backend: str, core: Core, length: int, dtype: torch.dtype, state_dtype: torch.dtype, device: str,
+    one_step: bool = False,
+) -> Decision:  # fmt: skip
+    """`choose` for linear attention, with sums in `state_dtype`; `one_step`: called by linear_attention_step."""
+
+    def unsupported() -> str | None:
+        return native.unsupported(core.kind, core.coeffs, dtype, device, state_dtype, one_step)
+
+    return choose("linear_attention", form, backend, length, unsupported)
+
+
+def check_names(op: str, form: str, backend: str) -> None:
+    """Raise unless `op` has this form and the backend exists."""
+    forms = OPS[op].forms
+    if form != "auto" and form not in forms:
+        if form not in FORMS:
+            raise unknown("form", form, ("auto", *forms))
+        raise ValueError(f"form is {form!r}, which {op} does not have; accepted: auto, {', '.join(forms)}")
     if backend != "auto" and backend not in BACKENDS:
         raise unknown("backend", backend, ("auto", *BACKENDS))
     if backend == "triton":
         raise BackendError("backend 'triton' has no GPU kernel in this version; use backend='torch' or 'auto'")
 
 
-def explain_dispatch(
-    q_shape: Sequence[int],
-    *,
-    value_dim: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    feature_map: str | FeatureMap | None = "elu",
-    causal: bool = True,
-    requires_grad: bool = False,
-    form: str = "auto",
-    backend: str = "auto",
-) -> Decision:
-    """What `linear_attention` would run for q of this shape [B,T,H,D], and why; `str` of it is one sentence.
+def check_torch(op: str, backend: str) -> None:
+    """Raise unless one token of `op` can run on this backend; for steps that have no kernel."""
+    check_names(op, "auto", backend)
+    if backend == "native":
+        raise BackendError(f"backend 'native' cannot run this call: {op}_step has no native kernel; use backend='auto'")
 
-    >>> print(explain_dispatch((1, 2048, 8, 64), form="parallel"))
-    parallel form on the torch back end: form='parallel' was asked for, which only torch has; state 133,120 bytes per
-    sequence
-    """
-    if len(q_shape) != 4:
-        raise ValueError(f"q_shape is {tuple(q_shape)}; accepted: four sizes (batch, time, heads, width)")
-    _, length, heads, head_dim = q_shape
-    phi = resolve(feature_map, head_dim)
-    state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    found = choose(form, backend, phi.core, length, dtype, state_dtype, torch.device(device).type)
-    values = heads * phi.feature_dim * (1 + (head_dim if value_dim is None else value_dim))
-    notes = [found.reason, f"state {values * state_dtype.itemsize:,} bytes per sequence"]
-    if not causal:
-        notes.append("bidirectional: one pass over the keys, one over the queries")
-    if requires_grad:
-        custom = found.form == "chunked" or found.backend == "native"
-        notes.append("gradient by a custom backward in O(T) memory" if custom else "gradient by autograd")
-    return found._replace(reason="; ".join(notes))
+
+def _usual_form(has: Op, length: int) -> str:
+    if len(has.forms) == 1:
+        return has.forms[0]
+    return "recurrent" if length == 1 else "chunked"

@@ -1,12 +1,12 @@
-"""What a sequence mixer remembers, as a value: returned, never mutated, forked by keeping it.
+"""The state of a sequence op, as a value: returned, never modified in place, forked by keeping it.
 
     State        linear attention      s [B,H,F,V], z [B,H,F]                       float32 or float64
     KVState      softmax attention     k [B,T,H,D], v [B,T,H,V], mask [B,T] | None  grows with T
     WindowState  sliding window        k [B,W,H,D], v [B,W,H,V], mask [B,W]         W = window - 1, newest last
-    ConvState    short convolution     x [B,W,E]                                    W = taps - 1, newest last
+    ConvState    short convolution     x [B,W,E]                                    W = kernel_size - 1, newest last
     MatrixState  gates, delta, Mamba   s [B,H,F,V], x [B,W,E]                       float32 or float64; W may be 0
 
-All have the same methods; `save` and `load` are those of state_file.py for a single layer.
+A state class describes itself (name in files, axes, dtypes, what grows); a new one needs no other table.
 B batch, T time, H heads, F features, D key width, V value width, E channels. mask: bool, True = real token.
 """
 
@@ -14,180 +14,171 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..errors import StateError
-from .checks import check_form
+from .checks import NARROW, WIDE, check_form
 
 Rows: TypeAlias = "Tensor | Sequence[int] | slice"
 PathLike: TypeAlias = "str | os.PathLike[str]"
+S = TypeVar("S", bound="BaseState")
+KINDS: dict[str, type[BaseState]] = {}  # every state class by its name in files; a subclass of BaseState adds itself
+PAST = "W"  # the axis of the tokens before the newest: one shorter than the window or the filter it belongs to
+WORDS = {  # the axes after the batch, as the options of a layer call them
+    "H": "number of heads",
+    "F": "number of features",
+    "D": "key_dim",
+    "V": "head_dim",
+    "E": "width",
+    PAST: "window",
+}
 
 
-class State(NamedTuple):
-    """Linear attention after t tokens: s = sum phi(k) v^T, z = sum phi(k); the same size at every t."""
+class BaseState:
+    """The methods of every state, and how a state class describes itself; a subclass is also a NamedTuple."""
 
-    s: Tensor  # [B,H,F,V]
-    z: Tensor  # [B,H,F]
+    __slots__ = ()
+
+    kind: ClassVar[str]  # its name in a state file
+    axes: ClassVar[dict[str, str]]  # field -> its axes; equal letters are equal sizes, B comes first
+    dtypes: ClassVar[tuple[torch.dtype, ...]] = WIDE  # one of these, the same for all fields but the flags
+    flags: ClassVar[tuple[str, ...]] = ()  # fields that are bool
+    optional: ClassVar[tuple[str, ...]] = ()  # fields that may be None
+    grows: ClassVar[str] = ""  # the axis that grows with every token
+    words: ClassVar[dict[str, str]] = WORDS  # what to call an axis in messages
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in cls.__dict__:
+            KINDS[cls.kind] = cls
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are not None, by name."""
+        fields: dict[str, Tensor | None] = self._asdict()  # type: ignore[attr-defined]
+        return {name: x for name, x in fields.items() if x is not None}
+
+    @property
+    def rows(self) -> int:
+        """Size of the batch."""
+        return next(iter(self.tensors.values())).shape[0]
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the tensors."""
-        return _nbytes(self)
+        return sum(x.numel() * x.element_size() for x in self.tensors.values())
 
-    def select(self, rows: Rows) -> State:
-        """The given batch rows, in that order, repeats allowed, as a new state: beams, rows that leave."""
-        return _select(self, rows)
+    def select(self: S, rows: Rows) -> S:
+        """Return the given batch rows, in that order, repeats allowed, as a new state."""
+        index = torch.tensor(row_numbers(rows, self.rows), dtype=torch.int64)
+        return _map(self, lambda x: x[index.to(x.device)])
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> State:
-        """On another device or in another floating dtype (a mask stays bool)."""
-        return _to(self, device, dtype)
+    def to(self: S, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> S:
+        """Move to another device or convert to another floating dtype (a mask stays bool)."""
+        moved = _map(self, lambda x: x.to(device=device, dtype=dtype if x.is_floating_point() else None))
+        check_form(moved, type(self))
+        return moved
 
-    def detach(self) -> State:
-        """Cut from the graph: training over a long stream, one piece at a time."""
+    def detach(self: S) -> S:
+        """Detach from the graph: for training over a long stream, one piece at a time."""
         return _map(self, Tensor.detach)
 
-    def clone(self) -> State:
+    def clone(self: S) -> S:
+        """Copy every tensor."""
         return _map(self, Tensor.clone)
 
-    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
-        """A state file with this one layer; see `save_states`."""
-        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
-
     @classmethod
-    def load(cls, path: PathLike, **wanted: Any) -> State:
-        """The only layer of a state file; keywords as in `load_states`."""
-        return _load(cls, path, **wanted)
-
-
-class KVState(NamedTuple):
-    """Keys and values of every token so far; `mask` is None while every token is real. Methods as in `State`."""
-
-    k: Tensor  # [B,T,H,D]
-    v: Tensor  # [B,T,H,V]
-    mask: Tensor | None = None  # [B,T] bool
-
-    @property
-    def nbytes(self) -> int:
-        return _nbytes(self)
-
-    def select(self, rows: Rows) -> KVState:
-        return _select(self, rows)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> KVState:
-        return _to(self, device, dtype)
-
-    def detach(self) -> KVState:
-        return _map(self, Tensor.detach)
-
-    def clone(self) -> KVState:
-        return _map(self, Tensor.clone)
+    def join(cls: type[S], states: Sequence[S]) -> S:
+        """Return one state with the rows of all, in order."""
+        parts = zip(*(state.tensors.values() for state in states), strict=True)
+        return _make(cls, [torch.cat(part) for part in parts])
 
     def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
-        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
+        """Write a state file with this one layer; see `save_states`."""
+        from .state_file import save_states  # not at the top: the file format is written in terms of the states
+
+        save_states(path, [self], tokens=tokens, model=model, tokenizer=tokenizer)
 
     @classmethod
-    def load(cls, path: PathLike, **wanted: Any) -> KVState:
-        return _load(cls, path, **wanted)
+    def load(cls: type[S], path: PathLike, **wanted: Any) -> S:
+        """Read the only layer of a state file; keywords as in `load_states`."""
+        from .state_file import load_state
+
+        return load_state(cls, path, **wanted)
 
 
-class WindowState(NamedTuple):
+class State(BaseState, NamedTuple("State", [("s", Tensor), ("z", Tensor)])):
+    """Linear attention after t tokens: s = sum phi(k) v^T, z = sum phi(k); the same size for every t."""
+
+    __slots__ = ()
+    kind = "linear"
+    axes: ClassVar = {"s": "B,H,F,V", "z": "B,H,F"}
+
+
+class KVState(BaseState, NamedTuple("KVState", [("k", Tensor), ("v", Tensor), ("mask", "Tensor | None")])):
+    """Keys and values of every token so far; `mask` is None while every token is real."""
+
+    __slots__ = ()
+    kind = "softmax"
+    axes: ClassVar = {"k": "B,T,H,D", "v": "B,T,H,V", "mask": "B,T"}
+    dtypes = NARROW + WIDE
+    flags = optional = ("mask",)
+    grows = "T"
+
+    def __new__(cls, k: Tensor, v: Tensor, mask: Tensor | None = None) -> KVState:
+        return super().__new__(cls, k, v, mask)
+
+    @classmethod
+    def join(cls, states: Sequence[KVState]) -> KVState:
+        """Return one cache with the rows of all; shorter ones are padded on the right, with a mask."""
+        length = max(state.k.shape[1] for state in states)
+        k = torch.cat([_lengthen(state.k, length) for state in states])
+        v = torch.cat([_lengthen(state.v, length) for state in states])
+        mask = torch.cat([_lengthen(real_tokens(state), length) for state in states])
+        return cls(k, v, None if bool(mask.all()) else mask)
+
+
+class WindowState(BaseState, NamedTuple("WindowState", [("k", Tensor), ("v", Tensor), ("mask", Tensor)])):
     """The last W = window - 1 real tokens, newest last; `mask` is False where there were fewer so far."""
 
-    k: Tensor  # [B,W,H,D]
-    v: Tensor  # [B,W,H,V]
-    mask: Tensor  # [B,W] bool
-
-    @property
-    def nbytes(self) -> int:
-        return _nbytes(self)
-
-    def select(self, rows: Rows) -> WindowState:
-        return _select(self, rows)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> WindowState:
-        return _to(self, device, dtype)
-
-    def detach(self) -> WindowState:
-        return _map(self, Tensor.detach)
-
-    def clone(self) -> WindowState:
-        return _map(self, Tensor.clone)
-
-    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
-        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
-
-    @classmethod
-    def load(cls, path: PathLike, **wanted: Any) -> WindowState:
-        return _load(cls, path, **wanted)
+    __slots__ = ()
+    kind = "window"
+    axes: ClassVar = {"k": "B,W,H,D", "v": "B,W,H,V", "mask": "B,W"}
+    dtypes = NARROW + WIDE
+    flags = ("mask",)
 
 
-class ConvState(NamedTuple):
-    """The last W = taps - 1 real inputs of a short convolution, newest last; zeros where there were fewer so far."""
+class ConvState(BaseState, NamedTuple("ConvState", [("x", Tensor)])):
+    """The last W = kernel_size - 1 real inputs of a short convolution, newest last; zeros where there were fewer."""
 
-    x: Tensor  # [B,W,E]
-
-    @property
-    def nbytes(self) -> int:
-        return _nbytes(self)
-
-    def select(self, rows: Rows) -> ConvState:
-        return _select(self, rows)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ConvState:
-        return _to(self, device, dtype)
-
-    def detach(self) -> ConvState:
-        return _map(self, Tensor.detach)
-
-    def clone(self) -> ConvState:
-        return _map(self, Tensor.clone)
-
-    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
-        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
-
-    @classmethod
-    def load(cls, path: PathLike, **wanted: Any) -> ConvState:
-        return _load(cls, path, **wanted)
+    __slots__ = ()
+    kind = "conv"
+    axes: ClassVar = {"x": "B,W,E"}
+    dtypes = NARROW + WIDE
+    words: ClassVar = {**WORDS, PAST: "kernel_size"}
 
 
-class MatrixState(NamedTuple):
-    """A matrix per head that a rule rewrites at every token, and the last W inputs the layer looks back on.
+class MatrixState(BaseState, NamedTuple("MatrixState", [("s", Tensor), ("x", Tensor)])):
+    """A matrix per head that an op updates at every token, and the last W inputs that a layer keeps.
 
-    Decayed, gated, delta, Mamba and RWKV mixers: each says in its own file what F and V are to it.
+    Decayed, gated, delta, Mamba and RWKV ops: the file of each says what F and V mean there. `x` is None, stored as
+    [B,0,0], at the level of the ops and for a layer without a short convolution or token shift.
     """
 
-    s: Tensor  # [B,H,F,V]
-    x: Tensor  # [B,W,E]; W = 0 for a layer without a short convolution or token shift
+    __slots__ = ()
+    kind = "matrix"
+    axes: ClassVar = {"s": "B,H,F,V", "x": "B,W,E"}
+    words: ClassVar = {**WORDS, PAST: "kernel_size"}
 
-    @property
-    def nbytes(self) -> int:
-        return _nbytes(self)
-
-    def select(self, rows: Rows) -> MatrixState:
-        return _select(self, rows)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> MatrixState:
-        return _to(self, device, dtype)
-
-    def detach(self) -> MatrixState:
-        return _map(self, Tensor.detach)
-
-    def clone(self) -> MatrixState:
-        return _map(self, Tensor.clone)
-
-    def save(self, path: PathLike, *, tokens: int = 0, model: str = "", tokenizer: str = "") -> None:
-        _save(self, path, tokens=tokens, model=model, tokenizer=tokenizer)
-
-    @classmethod
-    def load(cls, path: PathLike, **wanted: Any) -> MatrixState:
-        return _load(cls, path, **wanted)
+    def __new__(cls, s: Tensor, x: Tensor | None = None) -> MatrixState:
+        if x is None:
+            x = s.new_empty(s.shape[0], 0, 0)
+        return super().__new__(cls, s, x)
 
 
-AnyState: TypeAlias = "State | KVState | WindowState | ConvState | MatrixState"
-S = TypeVar("S", State, KVState, WindowState, ConvState, MatrixState)
+AnyState: TypeAlias = BaseState
 
 
 def check_state(
@@ -217,23 +208,30 @@ def check_cache(state: KVState | WindowState, kind: type[AnyState], k: Tensor, v
 
 
 def join_states(states: Sequence[S]) -> S:
-    """One state with the rows of all, in order; caches of different lengths are padded on the right with a mask."""
+    """Return one state with the rows of all, in order; caches of different lengths are padded, with a mask."""
     kinds = {type(state) for state in states}
     if len(kinds) != 1:
         raise StateError(f"cannot join {sorted(k.__name__ for k in kinds)}; accepted: one or more states of one kind")
-    first = states[0]
-    if not isinstance(first, KVState):
-        return type(first)._make(torch.cat(parts) for parts in zip(*states, strict=True))
-    length = max(state[0].shape[1] for state in states)
-    k, v = (
-        torch.cat([_lengthen(x, length) for x in parts]) for parts in zip(*(state[:2] for state in states), strict=True)
-    )
-    mask = torch.cat([_lengthen(real_tokens(state), length) for state in states])
-    return type(first)._make((k, v, None if bool(mask.all()) else mask))
+    return kinds.pop().join(states)
+
+
+def row_numbers(rows: Rows, batch: int) -> list[int]:
+    """Return the rows as integers, or raise StateError unless all of them exist."""
+    if isinstance(rows, slice):
+        return list(range(batch))[rows]
+    numbers = torch.as_tensor(rows)
+    if numbers.ndim != 1 or (numbers.numel() and numbers.dtype not in (torch.int32, torch.int64)):
+        raise StateError(f"rows is {rows!r}; accepted: a list or 1-d integer tensor of batch rows, or a slice")
+    chosen: list[int] = numbers.tolist()
+    for row in chosen:
+        if not -batch <= row < batch:
+            accepted = f"rows 0 to {batch - 1}" if batch else "none, for it has no rows"
+            raise StateError(f"row {row} is not in the state; accepted: {accepted}")
+    return chosen
 
 
 def real_tokens(state: KVState | WindowState) -> Tensor:  # [B,T] bool
-    """The mask, written out when it is None."""
+    """Return the mask, all True when it is None."""
     return state.k.new_ones(state.k.shape[:2], dtype=torch.bool) if state.mask is None else state.mask
 
 
@@ -242,37 +240,10 @@ def _lengthen(x: Tensor, length: int) -> Tensor:  # [B,T,...] -> [B,length,...]
 
 
 def _map(state: S, change: Callable[[Tensor], Tensor]) -> S:
-    return type(state)._make(None if x is None else change(x) for x in state)
+    fields: Any = state
+    return _make(type(state), [None if x is None else change(x) for x in fields])
 
 
-def _nbytes(state: AnyState) -> int:
-    return sum(x.numel() * x.element_size() for x in state if x is not None)
-
-
-def _to(state: S, device: torch.device | str | None, dtype: torch.dtype | None) -> S:
-    moved = _map(state, lambda x: x.to(device=device, dtype=dtype if x.is_floating_point() else None))
-    check_form(moved, type(state))
-    return moved
-
-
-def _select(state: S, rows: Rows) -> S:
-    batch = state[0].shape[0]
-    chosen = list(range(batch))[rows] if isinstance(rows, slice) else rows
-    index = torch.as_tensor(chosen, device=state[0].device)
-    if index.ndim != 1 or (index.numel() and index.dtype not in (torch.int32, torch.int64)):
-        raise StateError(f"rows is {rows!r}; accepted: a list or 1-d integer tensor of batch rows, or a slice")
-    if index.numel() and not (-batch <= int(index.min()) and int(index.max()) < batch):
-        raise StateError(f"rows {index.tolist()} go beyond the batch; accepted: from 0 to {batch - 1}")
-    return _map(state, lambda x: x[index.long()])
-
-
-def _save(state: AnyState, path: PathLike, **header: Any) -> None:
-    from .state_file import save_states  # not at the top: the file format is written in terms of the states
-
-    save_states(path, [state], **header)
-
-
-def _load(kind: type[S], path: PathLike, **wanted: Any) -> S:
-    from .state_file import load_state
-
-    return load_state(kind, path, **wanted)
+def _make(kind: type[S], fields: list[Any]) -> S:
+    named_tuple: Any = kind
+    return named_tuple._make(fields)

@@ -1,10 +1,10 @@
-"""The state file: the states of a model, one per layer, in one safetensors file that says whose they are.
+"""The state file: the states of a model, one per layer, in one safetensors file that names its model.
 
     tensors "<layer>.<field>"       metadata: format, version, model, tokenizer, tokens, layers, crc32
     tensors "<name>"                          version 2 only, with config, extras: what belongs to no single layer
 
-docs/guide/state-file.md has it byte by byte. It is written whole or not at all; nothing in it can run; a file that does
-not fit, or is damaged, is refused with the field that differs.
+docs/guide/state-file.md describes it byte by byte. It is written completely or not at all; nothing in it is executed; a
+file that does not fit, or is damaged, is refused with the field that differs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from torch import Tensor
 
 from ..atomic import atomic
 from ..checksum import crc32_of_bytes
-from ..errors import StateError, brief
+from ..errors import StateError, brief, is_whole
 from ..json_file import parse_json
 from .checks import LONGEST, check_form
-from .state import AnyState, ConvState, KVState, MatrixState, PathLike, S, State, WindowState
+from .state import KINDS, AnyState, PathLike, S
 
 FORMAT = "linnet-state"
 LAYERS_ONLY, VERSION = "1", "2"  # what is written without and with a configuration or extras; both are read
-KINDS: dict[str, type[AnyState]] = {"linear": State, "softmax": KVState, "window": WindowState, "conv": ConvState}
-KINDS["matrix"] = MatrixState
 DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}  # safetensors names
 DTYPES |= {"BOOL": "bool", "I64": "int64"}
 
@@ -52,7 +50,7 @@ class ExtraHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What a state file says of itself."""
+    """The description at the head of a state file."""
 
     layers: tuple[LayerHeader, ...]
     tokens: int  # how many tokens the states have seen
@@ -80,15 +78,15 @@ def save_states(
     config: Mapping[str, Any] | None = None,
     extras: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the states of a model, one per layer, to one file: whole or not at all.
+    """Write the states of a model, one per layer, to one file, completely or not at all.
 
-    `config`: the model's, of plain values. `extras`: tensors beside the layers, by names without a dot.
+    `config`: the model's, of plain values. `extras`: tensors of no single layer, by names without a dot.
     """
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= LONGEST:
+    if not is_whole(tokens, 0, LONGEST):
         raise StateError(f"tokens is {tokens!r}; accepted: how many tokens the states have seen, 0 to {LONGEST}")
     layers, more = [_describe(state) for state in states], dict(extras or {})
-    tensors = {f"{i}.{name}": x for i, state in enumerate(states) for name, x in state._asdict().items()}
-    tensors = {name: _plain(x) for name, x in (tensors | more).items() if x is not None}
+    tensors = {f"{i}.{name}": x for i, state in enumerate(states) for name, x in state.tensors.items()}
+    tensors = {name: _plain(x) for name, x in (tensors | more).items()}
     meta = {
         "format": FORMAT,
         "format_version": LAYERS_ONLY if config is None and not more else VERSION,
@@ -111,7 +109,7 @@ def load_states(
     expect: Sequence[AnyState] | None = None,
     device: torch.device | str = "cpu",
 ) -> list[AnyState]:
-    """The states of a file, one per layer, or StateError naming the field that differs.
+    """Return the states of a file, one per layer, or raise StateError naming the field that differs.
 
     `model`, `tokenizer`: the fingerprints wanted (None = any). `expect`: states of the wanted kinds, dtypes and
     shapes, for example fresh ones from the model; the length of a KVState is free.
@@ -125,7 +123,7 @@ def load_states(
 
 
 def load_file(path: PathLike, *, device: torch.device | str = "cpu") -> StateFile:
-    """All that is in a file, once it is known to be whole."""
+    """Return everything in a file, after checking that it is complete."""
     with _opened(path) as file:
         meta, header = _header(path, file)
         names = [f"{i}.{name}" for i, layer in enumerate(header.layers) for name in layer.shapes]
@@ -136,23 +134,25 @@ def load_file(path: PathLike, *, device: torch.device | str = "cpu") -> StateFil
         )
     states: list[AnyState] = []
     for i, layer in enumerate(header.layers):
-        kind = KINDS[layer.kind]
-        states.append(kind._make(tensors.get(f"{i}.{name}") for name in kind._fields))
+        kind: Any = KINDS[layer.kind]
+        states.append(kind._make([tensors.get(f"{i}.{name}") for name in kind._fields]))
         check_form(states[-1], kind)
     extras = {name: tensors[name].to(device) for name in header.extras}
     return StateFile(header, [state.to(device) for state in states], extras)
 
 
 def load_state(kind: type[S], path: PathLike, **wanted: Any) -> S:
-    """The only layer of a file, of this kind; keywords as in `load_states`."""
+    """Return the only layer of a file, of this kind; keywords as in `load_states`."""
     states = load_states(path, **wanted)
     compare(path, "number of layers", len(states), 1)
-    compare(path, "kind of layer 0", type(states[0]).__name__, kind.__name__)
-    return kind._make(states[0])
+    state = states[0]
+    compare(path, "kind of layer 0", type(state).__name__, kind.__name__)
+    assert isinstance(state, kind)
+    return state
 
 
 def read_header(path: PathLike) -> StateHeader:
-    """What the file holds, without reading its tensors."""
+    """Return the header of a file, without reading its tensors."""
     with _opened(path) as file:
         return _header(path, file)[1]
 
@@ -163,21 +163,23 @@ def _describe(state: AnyState) -> LayerHeader:
         accepted = ", ".join(cls.__name__ for cls in KINDS.values())
         raise StateError(f"a layer's state is a {type(state).__name__}; accepted: a sequence of {accepted}")
     check_form(state, KINDS[kind])
-    shapes = {name: tuple(x.shape) for name, x in state._asdict().items() if x is not None}
-    return LayerHeader(kind, str(state[0].dtype).removeprefix("torch."), shapes)
+    dtype = next(x.dtype for name, x in state.tensors.items() if name not in state.flags)
+    return LayerHeader(
+        kind, str(dtype).removeprefix("torch."), {name: tuple(x.shape) for name, x in state.tensors.items()}
+    )
 
 
 def _extra(name: str, x: Tensor) -> ExtraHeader:
     dtype = str(x.dtype).removeprefix("torch.")
     if "." in name or dtype not in DTYPES.values():
         accepted = f"a name without a dot, and one of {', '.join(DTYPES.values())}"
-        raise StateError(f"{name!r} is {dtype}; accepted beside the layers: {accepted}")
+        raise StateError(f"{name!r} is {dtype}; accepted in addition to the layers: {accepted}")
     return ExtraHeader(dtype, tuple(x.shape))
 
 
-def _plain(x: Tensor | None) -> Tensor | None:
-    """A tensor as it is written: alone, in order, on the CPU."""
-    return None if x is None else x.detach().cpu().clone(memory_format=torch.contiguous_format)
+def _plain(x: Tensor) -> Tensor:
+    """Return a tensor as it is written: alone, in order, on the CPU."""
+    return x.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _opened(path: PathLike) -> Any:  # safe_open, which has no types
@@ -192,7 +194,7 @@ def _opened(path: PathLike) -> Any:  # safe_open, which has no types
 
 
 def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
-    """The metadata and what it means, once it agrees with the tensors that are there."""
+    """Return the metadata and its meaning, after checking that they agree with the tensors."""
     meta: dict[str, str] = file.metadata() or {}
     compare(path, "format", meta.get("format"), FORMAT)
     version = meta.get("format_version")
@@ -224,7 +226,7 @@ def _header(path: PathLike, file: Any) -> tuple[dict[str, str], StateHeader]:
 
 
 def _tokens(text: str) -> int:
-    """A count as it is written: digits alone, in bounds."""
+    """Return a count written as digits only, in bounds."""
     count = int(text)
     if text != str(count) or not 0 <= count <= LONGEST:
         raise ValueError(f"tokens is {text[:40]!r}; accepted: 0 to {LONGEST}")
@@ -239,30 +241,35 @@ def _dtype(header: StateHeader, name: str) -> str:
     if name in header.extras:
         return header.extras[name].dtype
     layer, _, of = name.partition(".")
-    return "bool" if of == "mask" else header.layers[int(layer)].dtype
+    described = header.layers[int(layer)]
+    return "bool" if of in KINDS[described.kind].flags else described.dtype
 
 
-def compare(path: PathLike, field: str, found: object, wanted: object) -> None:
-    """StateError unless `found` is `wanted` (None: anything)."""
-    if wanted is not None and found != wanted:
+def compare(path: PathLike, field: str, saved: object, wanted: object) -> None:
+    """Raise StateError unless `saved` is `wanted` (None: anything)."""
+    if wanted is not None and saved != wanted:
         raise StateError(
-            f"{path}: {field} is {brief(found, 800)} in the file, {brief(wanted, 800)} is wanted; "
+            f"{path}: {field} is {brief(saved, 800)} in the file, {brief(wanted, 800)} is wanted; "
             "use it with what it was saved for, or save another"
         )
 
 
-def _compare_layers(path: PathLike, found: Sequence[LayerHeader], wanted: Sequence[LayerHeader]) -> None:
-    compare(path, "number of layers", len(found), len(wanted))
-    for i, (have, want) in enumerate(zip(found, wanted, strict=True)):
+def _compare_layers(path: PathLike, saved: Sequence[LayerHeader], wanted: Sequence[LayerHeader]) -> None:
+    compare(path, "number of layers", len(saved), len(wanted))
+    for i, (have, want) in enumerate(zip(saved, wanted, strict=True)):
         compare(path, f"kind of layer {i}", have.kind, want.kind)
         compare(path, f"dtype of layer {i}", have.dtype, want.dtype)
-        if have.kind == "softmax":  # any length, with or without a mask
-            have, want = _timeless(have), _timeless(want)
-        compare(path, f"shapes of layer {i}", have.shapes, want.shapes)
+        compare(path, f"shapes of layer {i}", _fixed(have), _fixed(want))
 
 
-def _timeless(layer: LayerHeader) -> LayerHeader:
-    return layer._replace(shapes={name: (*x[:1], -1, *x[2:]) for name, x in layer.shapes.items() if name != "mask"})
+def _fixed(layer: LayerHeader) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that two states of one layer share: any length, and optional fields left out."""
+    kind = KINDS[layer.kind]
+    return {
+        name: tuple(-1 if axis == kind.grows else n for axis, n in zip(kind.axes[name].split(","), size, strict=True))
+        for name, size in layer.shapes.items()
+        if name not in kind.optional
+    }
 
 
 def crc32_of(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
@@ -273,7 +280,7 @@ def crc32_of(meta: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+    """Write the file completely or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}; create it before saving {path.name}")
     if path.is_dir():

@@ -1,9 +1,9 @@
-"""Pretrained softmax models of the Llama type, from the files they are shared in, as a LanguageModel of ours.
+"""Load pretrained softmax models of the Llama family into a LanguageModel.
 
     model, tokenizer = load_llama("stories260K.bin", tokenizer="tok512.bin")
 
 A Hugging Face folder (huggingface.py), a llama2.c .bin or its arrays as .npz (llama2c.py), a GGUF file (gguf_file.py):
-told apart by their first bytes, not by their names. What they share, and how it becomes ours, is in llama.py.
+detected from the first bytes, not from the names. llama.py maps the shared architecture to linnet's.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ ACCEPTED = "a Hugging Face folder, a llama2.c .bin, an .npz of its arrays, or a 
 
 
 def load_llama(path: PathLike, tokenizer: PathLike | None = None) -> tuple[LanguageModel, Tokenizer | None]:
-    """The model of a file or folder in float32, and the tokenizer: the one given, else what lies with the model."""
+    """Return the model of a file or folder in float32, and the tokenizer given or stored with it."""
     path = Path(path)
-    weights = _opened(path)
+    weights = _open(path)
     model = assemble(weights)
-    coder = weights.tokenizer() if tokenizer is None else read_tokenizer(tokenizer)
-    if coder is not None and coder.vocab_size != model.config.vocab_size:
+    loaded = weights.tokenizer() if tokenizer is None else read_tokenizer(tokenizer)
+    if loaded is not None and loaded.vocab_size != model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer {tokenizer or path} has {coder.vocab_size} tokens, but {path} is a model of "
-            f"{model.config.vocab_size}; give the tokenizer that it was trained with"
+            f"the tokenizer {tokenizer or path} has {loaded.vocab_size} tokens, but {path} is a model of "
+            f"{model.config.vocab_size}; pass the tokenizer that it was trained with"
         )
-    return model, coder
+    return model, loaded
 
 
 def read_tokenizer(path: PathLike) -> Tokenizer:
-    """llama2.c's tokenizer.bin (may be .gz), a tokenizer.json, or a folder that holds one."""
+    """Read llama2.c's tokenizer.bin (or .gz), a tokenizer.json, or a folder that holds one."""
     path = Path(path)
     if path.is_dir():
         return load_tokenizer(path)
@@ -43,7 +43,7 @@ def read_tokenizer(path: PathLike) -> Tokenizer:
     return load_tokenizer(path) if start.lstrip().startswith(b"{") else LlamaTokenizer.read(path)
 
 
-def _opened(path: Path) -> Weights:
+def _open(path: Path) -> Weights:
     if path.is_dir():
         return huggingface.read(path)
     start = _start(path, 8, ACCEPTED)
@@ -52,7 +52,7 @@ def _opened(path: Path) -> Weights:
     if start[:4] == b"PK\x03\x04":
         return llama2c.read_npz(path)
     if path.suffix == ".safetensors":
-        raise ValueError(f"{path} has weights alone; accepted: the folder that also has its config.json")
+        raise ValueError(f"{path} has only weights; accepted: the folder that also has its config.json")
     return llama2c.read_bin(path)
 
 

@@ -1,10 +1,9 @@
-"""A GGUF file of a Llama model: configuration, weights (plain or quantised) and tokenizer in one.
+"""Read a GGUF file of a Llama model: configuration, weights (plain or quantised) and tokenizer in one.
 
     blk.{i}.attn_q.weight [H D, E], rows of interleaved rotary pairs   ...   output.weight [N,E] unless tied
 
-Quantised weights are read as the float32 numbers they stand for. Biases are read where the file has them, and the rope
-scalings linear and yarn; the llama3 one, which these files hold as a table of factors, is refused. The package `gguf`
-does the reading (extra `gguf`).
+Quantised weights are dequantised to float32. Biases are read if present, and the rope scalings linear and yarn; the
+llama3 scaling, which these files store as a table of factors, is refused. Needs the package `gguf` (extra `gguf`).
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ CONTROLS = (2, 3)  # token types: unknown, control
 
 
 def read(path: Path) -> Weights:
-    """The file, memory-mapped; tensors are unpacked one by one."""
+    """Return the memory-mapped file; tensors are dequantised one by one."""
     library = _library()
     try:
         reader = library.GGUFReader(path)
         values = {name: field.contents() for name, field in reader.fields.items() if not _is_table(name)}
-    except Exception as error:  # the library raises whatever its arrays do
+    except Exception as error:  # the library lets errors of any kind through
         raise _damaged(path, error) from error
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config = _config(str(path), values, tensors)
@@ -69,7 +68,7 @@ def read(path: Path) -> Weights:
         except NotImplementedError:
             kind = tensor.tensor_type.name
             raise ValueError(
-                f"{path}: {name!r} is {kind}, which gguf cannot unpack; accepted: F32, Q8_0 and such"
+                f"{path}: {name!r} is {kind}, which gguf cannot dequantise; accepted: F32, Q8_0 and the like"
             ) from None
         except Exception as error:  # as above
             raise _damaged(path, error) from error
@@ -88,10 +87,10 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
         raise ValueError(f"{where}: general.architecture is {kind!r}; accepted: 'llama'")
     for key in (*SIZES.values(), "llama.attention.layer_norm_rms_epsilon"):
         if key not in values:
-            raise ValueError(f"{where} has no {key}; accepted: a GGUF file of a whole llama model")
+            raise ValueError(f"{where} has no {key}; accepted: a GGUF file of a complete llama model")
     embedding = tensors.get(NAMES["tok_embeddings"])
     if embedding is None:
-        raise ValueError(f"{where} lacks {NAMES['tok_embeddings']!r}; accepted: a GGUF file of a whole llama model")
+        raise ValueError(f"{where} lacks {NAMES['tok_embeddings']!r}; accepted: a GGUF file of a complete llama model")
     config = llama_config(
         where,
         **{ours: values[key] for ours, key in SIZES.items()},
@@ -105,16 +104,16 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
         tie_embeddings=NAMES["output"] not in tensors,
         vocab_size=_shape(embedding)[0],
     )
-    turned = values.get("llama.rope.dimension_count", head_width(config))
-    if turned != head_width(config):
+    rotated = values.get("llama.rope.dimension_count", head_width(config))
+    if rotated != head_width(config):
         raise ValueError(
-            f"{where}: llama.rope.dimension_count is {turned}; accepted: {head_width(config)}, a whole head"
+            f"{where}: llama.rope.dimension_count is {rotated}; accepted: {head_width(config)}, the head width"
         )
     return config
 
 
 def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any] | None:
-    """rotary_scaling: what llama.cpp makes of llama.rope.scaling.*."""
+    """Return rotary_scaling as llama.cpp derives it from llama.rope.scaling.*."""
     if FACTORS in tensors:
         way_out = "import the Hugging Face folder of this model instead"
         raise ValueError(f"{where} has {FACTORS!r}, rope scaling as a table; accepted: none, linear or yarn; {way_out}")
@@ -123,44 +122,44 @@ def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> dic
         return None
     if kind not in ("linear", "yarn"):
         raise ValueError(f"{where}: llama.rope.scaling.type is {kind!r}; accepted: 'none', 'linear' or 'yarn'")
-    found = {"rope_type": kind, "factor": values.get("llama.rope.scaling.factor", 1.0)}
+    scaling = {"rope_type": kind, "factor": values.get("llama.rope.scaling.factor", 1.0)}
     if kind == "yarn":
-        found[WINDOW] = values.get("llama.rope.scaling.original_context_length", values.get("llama.context_length"))
+        scaling[WINDOW] = values.get("llama.rope.scaling.original_context_length", values.get("llama.context_length"))
     times = values.get("llama.rope.scaling.attn_factor", 1.0)
     try:
-        check_scaling(found | {"factor": times}, 2.0)
-        check_scaling(found, values.get("llama.rope.freq_base", 10_000.0))
+        check_scaling(scaling | {"factor": times}, 2.0)
+        check_scaling(scaling, values.get("llama.rope.freq_base", 10_000.0))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    return found | ({"attention_factor": times * attention_factor(found)} if kind == "yarn" and times != 1 else {})
+    return scaling | ({"attention_factor": times * attention_factor(scaling)} if kind == "yarn" and times != 1 else {})
 
 
 def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
-    """The tokenizer in the file; None if there is none."""
+    """Return the tokenizer in the file, or None."""
     try:
-        found = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
+        table = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
     except Exception as error:  # as above
         raise _damaged(path, error) from error
-    if "tokens" not in found:
+    if "tokens" not in table:
         return None
-    if found.get("model") != "llama" or found.get("bos_token_id", BOS) != BOS:
+    if table.get("model") != "llama" or table.get("bos_token_id", BOS) != BOS:
         raise ValueError(
-            f"{path}: its tokenizer is {found.get('model')!r} with begin token {found.get('bos_token_id')}; accepted: "
-            "'llama' with 1; give a tokenizer of your own beside the file"
+            f"{path}: its tokenizer is {table.get('model')!r} with begin token {table.get('bos_token_id')}; accepted: "
+            "'llama' with 1; pass another tokenizer with the file"
         )
-    kinds = found.get("token_type", [])
-    check(found, VOCABULARY, path, "copy it again")
+    kinds = table.get("token_type", [])
+    check(table, VOCABULARY, path, "copy it again")
     special = {UNKNOWN, BOS, EOS} | {i for i, kind in enumerate(kinds) if kind in CONTROLS}
     try:
         return LlamaTokenizer(
-            [token.replace(SPACE, " ") for token in found["tokens"]], found.get("scores", []), special
+            [token.replace(SPACE, " ") for token in table["tokens"]], table.get("scores", []), special
         )
     except ValueError as error:
         raise ValueError(f"{path}: its tokenizer is damaged: {error}") from error
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} is no whole GGUF file ({' '.join(str(error).split())[:200]}); copy it again")
+    return ValueError(f"{path} is not a whole GGUF file ({' '.join(str(error).split())[:200]}); copy it again")
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
@@ -168,7 +167,7 @@ def _shape(tensor: Any) -> tuple[int, ...]:
 
 
 def _is_table(name: str) -> bool:
-    """The vocabulary: long, and read only when it is wanted."""
+    """Return True for a field of the vocabulary, which is long and read only when needed."""
     return name.startswith("tokenizer.")
 
 

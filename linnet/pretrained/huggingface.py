@@ -1,8 +1,8 @@
-"""A Hugging Face folder of a Llama model: config.json, and model.safetensors or its shards with their index.
+"""Read a Hugging Face folder of a Llama model: config.json, and model.safetensors or its shards with their index.
 
     model.layers.{i}.self_attn.q_proj.weight  [H D, E]   ...   lm_head.weight [N,E] unless tie_word_embeddings
 
-Rows are in our order already. Biases (attention_bias, mlp_bias) and the rope_type linear, llama3 and yarn are read as
+Rows need no reordering. Biases (attention_bias, mlp_bias) and the rope_type linear, llama3 and yarn are read as
 transformers reads them. A configuration that means another computation (another rope_type or activation, quantised
 weights) is refused by name, and so is a folder that has pickled weights only.
 """
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..data.tokenizer import FILE, Tokenizer, load_tokenizer
+from ..errors import is_number
 from ..json_file import read_object
 from ..layers.rope_scaling import WINDOW
 from ..models.config import ModelConfig
@@ -54,12 +55,12 @@ SIZES = {  # field of ModelConfig -> of config.json
     "n_heads": "num_attention_heads",
     "vocab_size": "vocab_size",
 }
-IGNORED = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere, or a note
-DERIVED = ".rotary_emb.inv_freq"  # in files of old versions: a table, no weight
+IGNORE = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere, or a note
+DERIVED = ".rotary_emb.inv_freq"  # in files of old versions: a table, not a weight
 
 
 def read(folder: Path) -> Weights:
-    """The folder's weights, opened but not yet read."""
+    """Return the folder's weights, opened but not yet read."""
     values = _json(folder / CONFIG)
     config = _config(str(folder / CONFIG), values)
     files = _files(folder)
@@ -75,10 +76,10 @@ def read(folder: Path) -> Weights:
             raise ValueError(f"{where[name]}: {name!r} has dtype {tensor.dtype}; accepted: floating point")
         return tensor
 
-    def own() -> Tokenizer | None:
+    def tokenizer() -> Tokenizer | None:
         return load_tokenizer(folder) if (folder / FILE).is_file() else None
 
-    return Weights(str(folder), config, NAMES, shapes, fetch, interleaved=False, tokenizer=own)
+    return Weights(str(folder), config, NAMES, shapes, fetch, interleaved=False, tokenizer=tokenizer)
 
 
 def _config(where: str, values: dict[str, Any]) -> ModelConfig:
@@ -100,23 +101,23 @@ def _config(where: str, values: dict[str, Any]) -> ModelConfig:
 
 
 def _rotary(where: str, values: dict[str, Any]) -> dict[str, Any]:
-    """rotary_base and, if frequencies are scaled, rotary_scaling; newer versions write both into rope_parameters."""
-    found: dict[str, Any] = {"rotary_base": _number(where, values, "rope_theta", 10_000.0)}
+    """Return rotary_base and, if frequencies are scaled, rotary_scaling; newer versions write rope_parameters."""
+    fields: dict[str, Any] = {"rotary_base": _number(where, values, "rope_theta", 10_000.0)}
     for name in ("rope_scaling", "rope_parameters"):
         rope = values.get(name)
         if rope is None:
             continue
         if not isinstance(rope, dict):
             raise ValueError(f"{where}: {name} is {rope!r}; accepted: null, or an object with a rope_type")
-        found["rotary_base"] = _number(where, rope, "rope_theta", found["rotary_base"])
+        fields["rotary_base"] = _number(where, rope, "rope_theta", fields["rotary_base"])
         scaling = _scaling(values, rope)
-        found |= {} if scaling["rope_type"] == "default" else {"rotary_scaling": scaling}
-    return found
+        fields |= {} if scaling["rope_type"] == "default" else {"rotary_scaling": scaling}
+    return fields
 
 
 def _scaling(values: dict[str, Any], rope: dict[str, Any]) -> dict[str, Any]:
-    """The object as ModelConfig has it: what is left out or null filled in as transformers does."""
-    scaling = {name: value for name, value in rope.items() if name not in IGNORED and value is not None}
+    """Return the object for ModelConfig, with missing or null fields filled in as transformers does."""
+    scaling = {name: value for name, value in rope.items() if name not in IGNORE and value is not None}
     scaling["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
     if scaling.get("partial_rotary_factor") == 1:
         del scaling["partial_rotary_factor"]
@@ -131,7 +132,7 @@ def _scaling(values: dict[str, Any], rope: dict[str, Any]) -> dict[str, Any]:
 
 def _number(where: str, values: dict[str, Any], name: str, default: float) -> float:
     value = values.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if not is_number(value) or value <= 0:
         raise ValueError(f"{where}: {name} is {value!r}; accepted: a number above 0")
     return float(value)
 
@@ -144,7 +145,7 @@ def _files(folder: Path) -> list[Path]:
     shards = _json(folder / INDEX).get("weight_map")
     files: list[Any] = list(shards.values()) if isinstance(shards, dict) else [None]
     if not all(isinstance(name, str) and Path(name).name == name and 0 < len(name) < 256 for name in files):
-        raise ValueError(f"{folder / INDEX}: weight_map names no files of its folder; fetch it again")
+        raise ValueError(f"{folder / INDEX}: weight_map does not name files of its folder; fetch it again")
     return [folder / name for name in sorted(set(files))]
 
 
@@ -155,7 +156,7 @@ def _get(file: Path, name: str, shape: bool = False) -> Any:
 
 def _names(file: Path) -> list[str]:
     with _opened(file) as opened:
-        return [name for name in opened.keys() if not name.endswith(DERIVED)]  # noqa: SIM118  # it is no dict
+        return [name for name in opened.keys() if not name.endswith(DERIVED)]  # noqa: SIM118  # not a dict
 
 
 def _opened(file: Path) -> Any:
@@ -168,7 +169,7 @@ def _opened(file: Path) -> Any:
 
 
 def _check_tied(folder: Path, where: dict[str, Path]) -> None:
-    """A tied model may carry its head all the same; it must then be the embedding."""
+    """Raise ValueError if a tied model has a head that differs from the embedding."""
     names = NAMES["output"], NAMES["tok_embeddings"]
     if all(name in where for name in names) and not torch.equal(*(_get(where[name], name) for name in names)):
         raise ValueError(

@@ -1,10 +1,10 @@
-"""llama2.c's "legacy" .bin, and the same arrays as .npz.
+"""Read llama2.c's "legacy" .bin, or the same arrays as .npz.
 
     .bin   7 int32 (E, F, L, H, K, N or -N, longest), then float32: tok_embeddings, attention_norm, wq, wk, wv, wo,
            ffn_norm, w1, w2, w3, norm, two rotary tables [longest, D/2] (not used), and output [N,E] if N was negative
     .npz   `config` (the 7 numbers) and these arrays by name, without the rotary tables, float16 or float32
 
-Arrays of layers are stacked, [L, ...]. RMSNorm eps 1e-5 and rotary base 10000, which the files do not say.
+Arrays of layers are stacked, [L, ...]. RMSNorm eps 1e-5 and rotary base 10000, which the files do not record.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .llama import OUTER, Weights, head_width, llama_config, part_shapes
 
 Array = np.ndarray[Any, Any]
 HEADER = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len")
-MOST = 1 << 24  # a size beyond this is no size
+MOST = 1 << 24  # a larger size means a damaged header
 MAGIC = 0x616B3432  # "ak42": llama2.c's later formats
 
 
 def read_bin(path: Path) -> Weights:
-    """The .bin, memory-mapped; its length must be what its header says."""
+    """Read the .bin, memory-mapped; its length must match its header."""
     size = path.stat().st_size
     if size < 28:
         raise ValueError(f"{path} has {size} bytes; accepted: a llama2.c .bin, whose header alone has 28")
@@ -43,8 +43,8 @@ def read_bin(path: Path) -> Weights:
     wanted = 28 + 4 * sum(map(prod, shapes.values()))
     if size != wanted:
         raise ValueError(
-            f"{path} has {size:,} bytes where its header says {wanted:,}; it is cut off or no llama2.c .bin; accepted: "
-            "the legacy format (export.py --version 0)"
+            f"{path} has {size:,} bytes where its header says {wanted:,}; it is truncated or not a llama2.c .bin; "
+            "accepted: the legacy format (export.py --version 0)"
         )
     flat, at, arrays = np.memmap(path, "<f4", "r", 28), 0, {}
     for name, shape in shapes.items():
@@ -54,7 +54,7 @@ def read_bin(path: Path) -> Weights:
 
 
 def read_npz(path: Path) -> Weights:
-    """The .npz, one array after the other."""
+    """Read the .npz, one array after another."""
     try:
         names = zip_file.npz_names(path)
         header = zip_file.read_npz(path, ["config"]).get("config") if "config" in names else None
@@ -84,7 +84,7 @@ def _config(path: Path, header: Array, tied: bool = True) -> ModelConfig:
     tied, sizes["vocab_size"] = tied and sizes["vocab_size"] > 0, abs(sizes["vocab_size"])
     for name, value in sizes.items():
         if not 0 < value <= MOST:
-            raise ValueError(f"{path}: {name} is {value}; accepted: 1 to {MOST}; this is no llama2.c file, or damaged")
+            raise ValueError(f"{path}: {name} is {value}; accepted: 1 to {MOST}; it is damaged or not a llama2.c file")
     heads = {"n_heads": sizes["n_heads"], "n_kv_heads": sizes["n_kv_heads"]}
     shape = {"d_model": sizes["dim"], "d_ff": sizes["hidden_dim"], "n_layers": sizes["n_layers"]}
     ends = {"vocab_size": sizes["vocab_size"], "max_length": sizes["max_seq_len"], "tie_embeddings": tied}
@@ -92,13 +92,13 @@ def _config(path: Path, header: Array, tied: bool = True) -> ModelConfig:
 
 
 def _stacked(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Array -> shape, in the order of the .bin."""
+    """Return array -> shape, in the order of the .bin."""
     shapes = part_shapes(config).items()
     return {name: shape if name in OUTER else (config.n_layers, *shape) for name, shape in shapes}
 
 
 def _weights(path: Path, config: ModelConfig, arrays: Mapping[str, Array]) -> Weights:
-    """Stacked arrays as one tensor a layer."""
+    """Return stacked arrays as one tensor per layer."""
     names = {name: name if name in OUTER else f"{name}.{{i}}" for name in arrays}
     single: dict[str, Array] = {}
     for name, array in arrays.items():

@@ -1,8 +1,8 @@
-"""bfloat16 where it pays: "auto" times a linear layer of the model's width in both precisions and says what it found.
+"""Choose bfloat16 where it is faster: "auto" times a linear layer of the model's width in both precisions.
 
-The measurement runs in a process of its own, because a machine may name bfloat16 instructions among its own and then
-die of them (SIGILL): a crash, or a gain too small to matter, means float32. Weights and optimizer stay in float32
-either way; autocast turns matrix products to bfloat16 and leaves sums, norms and losses alone.
+The measurement runs in a child process, because a machine may list bfloat16 instructions and still crash on them
+(SIGILL): a crash, or a speedup too small to matter, means float32. Weights and optimizer stay in float32 either way;
+autocast computes matrix products in bfloat16 and leaves sums, norms and losses alone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import torch
 from torch import nn
 
 from ..json_file import parse_json
+from ..processor import CPUINFO, cpu_flags
 
-WORTH = 1.2  # times faster; below that the lost digits buy nothing
+WORTH = 1.2  # least speedup; below it the lost precision is not worth it
 TOKENS = 1024
-TIME_LIMIT = 120  # seconds; a child that takes longer is a child that failed
+TIME_LIMIT = 120  # seconds; a child that takes longer counts as failed
 
-# Forward and backward of x W^T, smallest of several rounds, in the parent's number of threads.
+# Forward and backward of x W^T, the fastest of several rounds, with the parent's number of threads.
 CHILD = """
 import json, sys, time
 import torch
@@ -44,65 +45,65 @@ print(json.dumps([seconds(False), seconds(True)]))
 
 
 class Choice(NamedTuple):
-    """The precision of a run, and the sentence that says why."""
+    """The precision of a run and the reason for it."""
 
     name: str  # "none" or "bf16"
     text: str
 
     def context(self) -> AbstractContextManager[object]:
-        """What the forward pass runs in."""
+        """Return the context manager for the forward pass."""
         return torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.name == "bf16")
 
 
-def choose_autocast(wanted: str, model: nn.Module, before: str | None = None) -> Choice:
-    """What "auto", "none" or "bf16" means for this model here; `before` is what a resumed run was trained with."""
-    if wanted == "none" or (wanted == "auto" and before == "none"):
-        return Choice("none", "float32, as the run began" if before else "float32, as asked for")
-    if wanted == "auto" and not names_bf16():
+def choose_autocast(requested: str, model: nn.Module, before: str | None = None) -> Choice:
+    """Resolve "auto", "none" or "bf16" for this model and machine; `before` is the precision of a resumed run."""
+    if requested == "none" or (requested == "auto" and before == "none"):
+        return Choice("none", "float32, as in the resumed run" if before else "float32, as requested")
+    if requested == "auto" and not has_bf16():
         return Choice("none", "float32: this machine has no bfloat16 instructions")
-    width, out = widest(model)
-    gain, reason = measured_gain(width, out, torch.get_num_threads())
-    if wanted == "bf16" or before == "bf16":  # the same numbers as before come before speed
+    width, out = largest_linear(model)
+    speedup, reason = measure_speedup(width, out, torch.get_num_threads())
+    if requested == "bf16" or before == "bf16":  # a resumed run keeps its precision, whatever the speed
         if reason:
             raise ValueError(
-                f"autocast is {wanted!r}, but bfloat16 does not run on this machine ({reason}); accepted: 'none', "
+                f"autocast is {requested!r}, but bfloat16 does not run on this machine ({reason}); accepted: 'none', "
                 "or set ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment, which is slower than float32"
             )
-        return Choice("bf16", f"bfloat16, as {'the run began' if before else 'asked for'}: {gain:.2f}x float32 here")
+        why = "in the resumed run" if before else "requested"
+        return Choice("bf16", f"bfloat16, as {why}: {speedup:.2f}x as fast as float32 here")
     if reason:
         return Choice("none", f"float32: bfloat16 does not run on this machine ({reason})")
-    if gain < WORTH:
-        return Choice("none", f"float32: bfloat16 is {gain:.2f}x as fast for layers of width {width} ({WORTH}x wanted)")
-    return Choice("bf16", f"bfloat16: {gain:.2f}x as fast as float32 for layers of width {width}")
+    if speedup < WORTH:
+        slow = f"bfloat16 is {speedup:.2f}x as fast for layers of width {width}"
+        return Choice("none", f"float32: {slow}, and {WORTH}x is required")
+    return Choice("bf16", f"bfloat16: {speedup:.2f}x as fast as float32 for layers of width {width}")
 
 
 @cache
-def measured_gain(width: int, out: int, threads: int) -> tuple[float, str]:
-    """How many times faster bfloat16 is than float32, and "" or the reason why it cannot run; once per process."""
+def measure_speedup(width: int, out: int, threads: int) -> tuple[float, str]:
+    """Return how many times faster bfloat16 is, and "" or the reason it cannot run; measured once per process."""
     sizes = [str(n) for n in (TOKENS, width, out, threads)]
     try:
         done = subprocess.run(
             [sys.executable, "-c", CHILD, *sizes], capture_output=True, timeout=TIME_LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
-        return 0.0, f"no answer in {TIME_LIMIT} s"
+        return 0.0, f"no result after {TIME_LIMIT} s"
     if done.returncode:
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
-        return 0.0, f"the trial ended with {how}"
+        status = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+        return 0.0, f"the trial ended with {status}"
     full, half = parse_json(done.stdout, "the measurement", "choose --autocast none or bf16")
     return full / half, ""
 
 
-def names_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """False only where the machine lists its instructions and bfloat16 is not among them: emulation never pays."""
-    try:
-        return "bf16" in cpuinfo.read_text()
-    except OSError:
-        return True
+def has_bf16(cpuinfo: Path = CPUINFO) -> bool:
+    """Return False only if the machine lists its instructions without bfloat16, whose emulation is always slower."""
+    flags = cpu_flags(cpuinfo)
+    return not flags or any("bf16" in flag for flag in flags)
 
 
-def widest(model: nn.Module) -> tuple[int, int]:
-    """In and out width of the model's largest linear layer."""
+def largest_linear(model: nn.Module) -> tuple[int, int]:
+    """Return the input and output width of the model's largest linear layer."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not layers:
         return 256, 256

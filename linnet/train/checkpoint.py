@@ -1,11 +1,11 @@
-"""Checkpoints: folders of safetensors and JSON, each complete or not there at all.
+"""Checkpoints: folders of safetensors and JSON, written atomically.
 
     out/checkpoints/step-00001000/    model.safetensors  config.json  optimizer.safetensors  trainer.json
     out/latest                        "checkpoints/step-00001000"
 
-A folder is written under a temporary name, flushed to the disk and renamed; only then does `latest` move and an old one
-go. trainer.json holds the size and CRC-32 of every file, its own included: what is damaged is refused by name.
-Nothing in a checkpoint can run.
+A folder is written under a temporary name, flushed to disk and renamed; only then is `latest` updated and an old
+checkpoint removed. trainer.json holds the size and CRC-32 of every file, including its own, and an error names the
+damaged file. A checkpoint contains no code.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..atomic import remove_torn
 from ..checksum import crc32_of_json
+from ..errors import Option
 from ..json_file import as_json, read_object
 from ..models.base import READABLE
 from ..models.folder import (
@@ -47,10 +48,10 @@ from ..models.folder import verify as verify
 
 
 class Checkpoint(NamedTuple):
-    """One that has been read whole and found good."""
+    """The content of a checkpoint whose checksums have been verified."""
 
     folder: Path
-    trainer: dict[str, Any]  # what trainer.json says
+    trainer: dict[str, Any]  # the content of trainer.json
     config: dict[str, Any]  # the model's configuration
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]  # "parameter.key" -> tensor
@@ -59,7 +60,7 @@ class Checkpoint(NamedTuple):
 def save(
     out: Path, trainer: Mapping[str, Any], write_model: Callable[[Path], None], optimizer: Mapping[str, Tensor]
 ) -> Path:
-    """Write the checkpoint of trainer["step"] and point `latest` at it. `write_model` fills a folder with the model."""
+    """Write the checkpoint of trainer["step"] and point `latest` at it; `write_model` writes the model to a folder."""
     target = out / FOLDER / folder_name(trainer["step"])
     temporary = _temporary(target)
     try:
@@ -73,35 +74,35 @@ def save(
         (temporary / TRAINER).write_text(text, encoding="utf-8")
         for path in (*temporary.iterdir(), temporary):
             _sync(path)
-        if target.exists():  # left by steps that a resume from an older checkpoint has taken again
+        if target.exists():  # from before a resume from an older checkpoint, which repeated these steps
             _remove(target)
         os.replace(temporary, target)
         _sync(target.parent)
-        point(out, target.name)
+        set_latest(out, target.name)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
-            f"{target} could not be written ({error.__cause__ or error}), so training stops here; {last_good(out)}"
+            f"{target} could not be written ({error.__cause__ or error}), so training stops here; {way_out(out)}"
         ) from error
-    except BaseException:  # an interrupt as well: nothing half-written stays behind
+    except BaseException:  # interrupts included: no temporary folder stays behind
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return target
 
 
 def load(out: Path, resume: bool | str = True) -> Checkpoint | None:
-    """The checkpoint to continue from: the one `latest` names, or the one named. None when there is none yet."""
-    folder = _chosen(out, resume)
+    """Return the checkpoint to continue from: the one in `latest` or the one named; None if there is none yet."""
+    folder = _choose(out, resume)
     if folder is None:
         return None
     try:
         return read(folder)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; {_older(folder)}") from error
+        raise _with_older(error, folder) from error
 
 
 def read(folder: Path) -> Checkpoint:
-    """Everything in a checkpoint, once every file is as trainer.json says; CheckpointError names the file and why."""
+    """Verify every file against trainer.json and return the content; CheckpointError names the damaged file."""
     trainer = verify(folder)
     try:
         config = read_object(folder / CONFIG, "it is damaged")
@@ -111,7 +112,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def prune(out: Path, step: int, keep: int, best: int | None) -> None:
-    """Remove checkpoints up to `step` beyond the `keep` newest, but never the best one nor the one `latest` names."""
+    """Remove checkpoints up to `step` beyond the `keep` newest, except the best one and the one in `latest`."""
     old = [name for name in names(out) if step_of(name) <= step][:-keep]
     spare = {pointed(out), None if best is None else folder_name(best)}
     for name in old:
@@ -120,46 +121,49 @@ def prune(out: Path, step: int, keep: int, best: int | None) -> None:
 
 
 def clean(out: Path) -> None:
-    """Remove what a killed process left half-written: whoever calls this holds the folder's lock."""
+    """Remove temporary files and folders that a killed process left behind; the caller holds the folder's lock."""
     remove_torn(out)
     for path in (out / FOLDER).glob(".step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _chosen(out: Path, resume: bool | str) -> Path | None:
-    there = names(out)
+def _choose(out: Path, resume: bool | str) -> Path | None:
+    existing = names(out)
     if isinstance(resume, str):
-        if resume not in there:
-            some = ", ".join(there) or "none"
-            raise CheckpointError(f"resume is {resume!r}, which is not in {out / FOLDER}; accepted: {some}")
+        if resume not in existing:
+            accepted = ", ".join(existing) or "none"
+            raise CheckpointError(f"resume is {resume!r}, which is not in {out / FOLDER}; accepted: {accepted}")
         return out / FOLDER / resume
-    last = pointed(out) or (there[-1] if there else None)
+    last = pointed(out) or (existing[-1] if existing else None)
     return None if last is None else out / FOLDER / last
 
 
-def _older(folder: Path) -> str:
+def _with_older(error: CheckpointError, folder: Path) -> CheckpointError:
+    """Return the error of a damaged checkpoint with the way out: the newest older one that is good."""
     out = folder.parent.parent
     before = [name for name in names(out) if step_of(name) < step_of(folder.name)]
     good = newest_good(out, before)
     if good is None:
-        return "there is no older good checkpoint, so start again in another folder"
-    return f"the newest older good one is {good}: continue from it with --resume {good}"
+        return CheckpointError(
+            str(error), otherwise="there is no older good checkpoint, so start again in another folder"
+        )
+    return CheckpointError(str(error), Option("resume", good, "continue from the newest older good checkpoint"))
 
 
-def last_good(out: Path) -> str:
-    """What is left when something could not be written, and what to do about it."""
+def way_out(out: Path) -> str:
+    """Return the last good checkpoint and the way out after a failed write."""
     last = pointed(out)
     if last is None:
-        return "nothing was saved before it, so make room and start again"
-    return f"the last good checkpoint is {last}: make room and continue from it with --resume"
+        return "nothing was saved before it, so free some space and start again"
+    return f"the last good checkpoint is {last}: free some space and continue from it with --resume"
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    return {name: x.clone() for name, x in load_file(path).items()}  # copies: the file may go away
+    return {name: x.clone() for name, x in load_file(path).items()}  # copies: the file may be removed
 
 
-def point(out: Path, name: str) -> None:
-    """Let `latest` name this checkpoint, in one atomic move."""
+def set_latest(out: Path, name: str) -> None:
+    """Make `latest` name this checkpoint, atomically."""
     temporary = _temporary(out / POINTER)
     temporary.write_text(f"{FOLDER}/{name}\n", encoding="utf-8")
     _sync(temporary)
@@ -168,10 +172,10 @@ def point(out: Path, name: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Under a temporary name first: a kill half-way leaves nothing that looks like a checkpoint."""
-    gone = _temporary(folder)
-    os.replace(folder, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+    """Remove a checkpoint; it is renamed first, so that a kill halfway leaves nothing that looks like one."""
+    temporary = _temporary(folder)
+    os.replace(folder, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _temporary(path: Path) -> Path:

@@ -1,10 +1,10 @@
-"""Jobs: what is trained on what, as JSON, so that a run can be resumed and evaluated from its folder alone.
+"""Jobs: the data, model and hyperparameters of a run as JSON, so that it can be resumed and evaluated from its folder.
 
     data = open_data("text", {"paths": ["book.txt"], "seq_len": 256}, out, begun=False)
-    job = Job(kind="text", data=settings, model=preset("char-small").but(**data.fields), train=TrainConfig())
+    job = Job(kind="text", data=settings, model=preset("char-small").replace(**data.fields), train=TrainConfig())
     run(job, data, out)                                  writes out/run.json, log.jsonl, latest, checkpoints/
 
-The loop knows neither texts nor images; this is the one place where a kind of data meets a model.
+The training loop is independent of the kind of data; only this file connects a kind of data with a model.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from ..models.folder import FOLDER, RUN, WEIGHTS, names, pointed
 from ..models.weights_file import check_layers, read_shapes
 from ..schema import Accepts, Record, Table, Text, check
 from .config import TrainConfig
-from .distributed import Team
+from .distributed import ProcessGroup
 from .log import Event, OnEvent
 from .loop import Result, fit
 from .source import Source
 
-# What has a name of its own, for each kind of data; anything else is a path.
+# The names of each kind of data; anything else is a path.
 NAMES = {
     "text": ("byte", "bpe"),
     "image": IMAGES,
     "speech": ("generated", "an4", "fsdd"),
     "stream": ("generated", *STREAMS),
 }
-TASKS: dict[str, dict[str, Any]] = {  # fields of ModelConfig that a kind of data decides whatever the data
+TASKS: dict[str, dict[str, Any]] = {  # fields of ModelConfig that depend only on the kind of data
     "text": {"task": "language", "causal": True},
     "image": {"task": "image", "causal": True},
     "speech": {"task": "speech", "causal": False},
@@ -57,13 +57,13 @@ FILE, TOKENIZER = RUN, "tokenizer.json"
 CONTENT = Record(
     {"kind": Text(*NAMES), "data": Table(Accepts()), "model": Table(Accepts()), "train": Table(Accepts())}, open=True
 )
-ROOM = 1 << 28  # numbers of a model that may be built before it is compared with a checkpoint
-FREE = frozenset(("paths", "name", "allow_binary"))  # where data lie may change: their fingerprint says what they are
+ROOM = 1 << 28  # parameters of a model that may be built before it is compared with a checkpoint
+LOCATIONS = frozenset(("paths", "name", "allow_binary"))  # may change: a fingerprint identifies the data
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A run before it has begun."""
+    """Everything that defines a run."""
 
     kind: str  # of data: one of KINDS
     data: Mapping[str, Any]  # keywords of its opener
@@ -81,7 +81,7 @@ class Job:
 
 
 class Data(NamedTuple):
-    """The parts of a data set, and what they decide about a model."""
+    """The parts of a data set and the fields of a model that depend on it."""
 
     train: Source
     valid: Source
@@ -91,7 +91,7 @@ class Data(NamedTuple):
 
 
 def open_data(kind: str, settings: Mapping[str, Any], folder: Path | None, *, begun: bool) -> Data:
-    """The data of a job. Token files and the tokenizer go to `folder`; `begun`: the tokenizer there is the run's."""
+    """Open the data of a job. Token files and the tokenizer go to `folder`; `begun` reuses the tokenizer there."""
     if kind not in KINDS:
         raise unknown("kind of data", kind, KINDS)
     kept = None if folder is None else folder / TOKENIZER
@@ -99,7 +99,7 @@ def open_data(kind: str, settings: Mapping[str, Any], folder: Path | None, *, be
         settings = {**settings, "tokenizer": str(kept)}
     try:
         data = KINDS[kind](folder, **settings)
-    except (ImportError, OSError) as error:  # an optional package, a file: one sentence, as for every bad input
+    except (ImportError, OSError) as error:  # a missing package or file is a mistake of the user, as any bad input
         raise ValueError(str(error)) from error
     return data._replace(fields=TASKS[kind] | data.fields)
 
@@ -111,9 +111,9 @@ def run(
     *,
     resume: bool | str = False,
     on_event: OnEvent | None = None,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
 ) -> tuple[Model, Result]:
-    """Train a new model of the job's configuration; weights are drawn from the job's seed."""
+    """Build the job's model, with weights drawn from its seed, and train it."""
     if resume:
         _check_room(job.model, out)
     with torch.random.fork_rng(devices=[]):
@@ -121,59 +121,59 @@ def run(
         model = build(job.model)
 
     def note(event: Event) -> None:
-        if event.kind == "start" and (team is None or team.rank == 0):  # a resume that is refused changes nothing
+        if event.kind == "start" and (group is None or group.rank == 0):  # so a refused resume changes nothing
             with atomic(out / FILE) as file:
                 file.write(json.dumps(job.to_dict() | {"symbols": list(data.symbols)}, indent=2).encode())
         if on_event is not None:
             on_event(event)
 
-    how: dict[str, Any] = {"out": out, "resume": resume, "meta": job.to_dict(), "on_event": note, "team": team}
-    return model, fit(model, data.train, data.valid, job.train, **how)
+    options: dict[str, Any] = {"out": out, "resume": resume, "meta": job.to_dict(), "on_event": note, "group": group}
+    return model, fit(model, data.train, data.valid, job.train, **options)
 
 
 def _check_room(config: ModelConfig, out: Path) -> None:
-    """ValueError for a model far beyond the weights that it should go on from, before memory is taken for it."""
+    """Refuse a model far larger than the weights to resume from, before memory is allocated for it."""
     try:
         weights = out / FOLDER / (pointed(out) or names(out)[-1]) / WEIGHTS
-        there = read_shapes(weights)
-    except (ValueError, OSError, IndexError):  # what is wrong with the checkpoint, and which one is good, `fit` says
+        shapes = read_shapes(weights)
+    except (ValueError, OSError, IndexError):  # `fit` reports a damaged checkpoint and names a good one
         return
-    check_layers(config, len(there), str(weights))
-    wanted, held = count_parameters(config), sum(prod(tensor.shape) for tensor in there.values())
-    if wanted > max(2 * held, ROOM):
+    check_layers(config, len(shapes), str(weights))
+    needed, stored = count_parameters(config), sum(prod(tensor.shape) for tensor in shapes.values())
+    if needed > max(2 * stored, ROOM):
         raise ValueError(
-            f"{weights} has {held:,} numbers and the model of {out / FILE} would have {wanted:,}; it is damaged: start "
-            "the run again with its whole command"
+            f"{weights} has {stored:,} numbers and the model of {out / FILE} would have {needed:,}; it is damaged: "
+            "start the run again with its full command"
         )
 
 
 def read_job(folder: Path) -> Job:
-    """The job of a run's folder."""
+    """Read the job of a run from its folder."""
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} does not exist; accepted: the --out folder of `linnet train`")
-    way_out = "start the run again with its whole command"
-    found = check(read_json(path, way_out), CONTENT, path, way_out)
+    way_out = "start the run again with its full command"
+    values = check(read_json(path, way_out), CONTENT, path, way_out)
     try:
-        return Job.from_dict(found)
+        return Job.from_dict(values)
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); {way_out}") from None
 
 
-def check_same(folder: Path, kind: str, settings: Mapping[str, Any]) -> None:
-    """ValueError naming the first setting of the data in which a resumed run is not the run in the folder."""
+def check_same_data(folder: Path, kind: str, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError naming the first setting of the data that differs from the run in the folder."""
     before = read_job(folder)
     now, was = ({"kind": k, **as_json(dict(d))} for k, d in ((kind, settings), (before.kind, before.data)))
-    for name in sorted((now | was).keys() - FREE):
+    for name in sorted((now | was).keys() - LOCATIONS):
         if now.get(name) != was.get(name):
             raise ValueError(
                 f"{name} is {now.get(name)!r} but was {was.get(name)!r} when the run in {folder} began; resume with "
-                "what it was, or start a new run in another folder"
+                "the old value, or start a new run in another folder"
             )
 
 
 def bytes_per_token(source: TextSource, rows: int = 0) -> float:
-    """Mean over the predicted tokens of the first rows (0: all). Bits per token / this = bits per byte."""
+    """Return the mean size of the predicted tokens of the first rows (0: all): bits per byte = bits per token / it."""
     sizes, total, count = token_sizes(source.tokenizer), 0, 0
     for row in range(min(rows, source.length) if rows else source.length):
         targets = source.batch([row])["targets"]
@@ -183,7 +183,7 @@ def bytes_per_token(source: TextSource, rows: int = 0) -> float:
 
 
 def token_sizes(tokenizer: Tokenizer) -> torch.Tensor:  # [vocab_size] int64
-    """How many bytes of text each token stands for; 1 where nobody can say."""
+    """Return how many bytes of text each token stands for; 1 if the tokenizer cannot tell."""
     table = tokenizer.token_bytes
     return torch.ones(tokenizer.vocab_size, dtype=torch.long) if table is None else torch.tensor([*map(len, table)])
 
@@ -198,14 +198,14 @@ def _text(
     valid_fraction: float = 0.1,
     allow_binary: bool = False,
 ) -> Data:
-    """No paths: the shipped text. `tokenizer`: byte, bpe (learned from the text) or a tokenizer.json."""
+    """Open text files, or the shipped text if there are none; `tokenizer`: byte, bpe (trained here) or a path."""
     files = list(paths) or [str(shipped_text())]
     coder = _tokenizer(tokenizer, files, vocab_size)
-    how: dict[str, Any] = {"valid_fraction": valid_fraction, "cache": folder, "allow_binary": allow_binary}
-    train, valid = (TextSource(files, coder, seq_len, split, **how) for split in ("train", "valid"))
+    options: dict[str, Any] = {"valid_fraction": valid_fraction, "cache": folder, "allow_binary": allow_binary}
+    train, valid = (TextSource(files, coder, seq_len, split, **options) for split in ("train", "valid"))
     if folder is not None and tokenizer != str(folder / TOKENIZER):
         folder.mkdir(parents=True, exist_ok=True)
-        coder.save(folder / TOKENIZER)  # so that a resumed or evaluated run reads its text as it was trained
+        coder.save(folder / TOKENIZER)  # for resuming and evaluating with the same tokenizer
     return Data(train, valid, None, {"vocab_size": coder.vocab_size, "max_length": seq_len})
 
 
@@ -220,7 +220,7 @@ def _tokenizer(name: str, files: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def _image(folder: Path | None, *, name: str = "digits") -> Data:
-    """digits (shipped), mnist, cifar10, fashion-mnist, or a path to idx, npz or a folder of PNGs."""
+    """Open digits (shipped), mnist, cifar10, fashion-mnist, or a path to idx, npz or a folder of PNG files."""
     train, valid = image_set(name, "train"), image_set(name, "valid")
     place = Path(name)
     tested = name in IMAGES or (place / "test").is_dir() or any(any(place.glob(p)) for p in IMAGE_FILES["test"])
@@ -228,13 +228,13 @@ def _image(folder: Path | None, *, name: str = "digits") -> Data:
     return Data(train, valid, image_set(name, "test") if tested else None, fields)
 
 
-def _speech(folder: Path | None, *, name: str = "generated", **how: Any) -> Data:
-    """an4, fsdd, generated, or a folder of wav files with transcripts.tsv; `how` goes to its reader."""
+def _speech(folder: Path | None, *, name: str = "generated", **options: Any) -> Data:
+    """Open an4, fsdd, generated, or a folder of wav files with transcripts.tsv; `options` go to its reader."""
     parts: tuple[SpeechSource, ...]
     if name in _SPEECH:
-        parts = _SPEECH[name](**how)
+        parts = _SPEECH[name](**options)
     elif Path(name).is_dir():
-        parts = tuple(speech_folder(name, split, **how) for split in ("train", "valid"))
+        parts = tuple(speech_folder(name, split, **options) for split in ("train", "valid"))
     else:
         raise unknown("speech, and no such folder:", name, [*NAMES["speech"], "a folder of recordings"])
     train, valid, *test = parts
@@ -249,8 +249,8 @@ def _generated(n: int = 512, seed: int = 0, noise: float = 1.0) -> tuple[SpeechS
 
 
 _SPEECH: dict[str, Callable[..., tuple[SpeechSource, ...]]] = {
-    "an4": lambda **how: tuple(an4(split, **how) for split in ("train", "valid", "test")),
-    "fsdd": lambda **how: tuple(fsdd(split, **how) for split in ("train", "valid", "test")),
+    "an4": lambda **options: tuple(an4(split, **options) for split in ("train", "valid", "test")),
+    "fsdd": lambda **options: tuple(fsdd(split, **options) for split in ("train", "valid", "test")),
     "generated": _generated,
 }
 
@@ -265,14 +265,14 @@ def _stream(
     columns: Sequence[str] | None = None,
     missing: str = "error",
 ) -> Data:
-    """etth1, beijing-pm25, nyc-taxi, generated, or a path to a CSV file; cut by time into 70, 10 and 20 per cent."""
+    """Open etth1, beijing-pm25, nyc-taxi, generated or a CSV file; split by time into 70, 10 and 20 per cent."""
     place = Path(name)
     if name not in NAMES["stream"] and not any(p.is_file() for p in (place, *place.parents)):
         raise unknown("stream, and no such file:", name, [*NAMES["stream"], "a CSV file"])
-    what: Any = generated_stream(8192, 0) if name == "generated" else stream_file(name) if name in STREAMS else place
-    how: dict[str, Any] = {"context": context, "horizon": horizon, "targets": targets, "columns": columns}
-    how |= {"missing": missing, "cache": folder}
-    train, valid, test = (StreamSource(what, split=split, **how) for split in ("train", "valid", "test"))
+    series: Any = generated_stream(8192, 0) if name == "generated" else stream_file(name) if name in STREAMS else place
+    options: dict[str, Any] = {"context": context, "horizon": horizon, "targets": targets, "columns": columns}
+    options |= {"missing": missing, "cache": folder}
+    train, valid, test = (StreamSource(series, split=split, **options) for split in ("train", "valid", "test"))
     channels = tuple(int(i) for i in train.targets)
     sizes = {"input_dim": len(train.columns), "output_dim": len(channels), "output_channels": channels}
     return Data(train, valid, test, {"max_length": context, "horizon": horizon, **sizes})

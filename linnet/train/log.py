@@ -1,9 +1,9 @@
-"""What a run says of itself: events for whoever watches, log.jsonl for later, TensorBoard if asked for.
+"""The log of a run: events for a callback, lines in log.jsonl and, on request, TensorBoard.
 
     {"kind": "step", "step": 100, "loss": 2.31, "lr": 0.001, "grad_norm": 0.8, "units": 409600, "seconds": 12.5, ...}
     {"kind": "eval", "step": 100, "loss": 2.40, ...}
 
-A resumed run cuts away the lines after its checkpoint, so each step stands in the log once, whatever was killed when.
+A resumed run removes the lines after its checkpoint, so each step appears exactly once, however the run was killed.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from importlib import import_module
-from math import isfinite
 from os import strerror
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..atomic import atomic
-from ..json_file import read_lines
+from ..json_file import finite_or_none, read_lines
 from ..schema import Record, Text, Whole
 
 NAME = "log.jsonl"
 LINE = Record({"kind": Text(), "step": Whole()}, open=True)
-LOGGED = ("step", "eval")  # these happen once per step; a save or a stop may happen again after a kill
+LOGGED = ("step", "eval")  # these happen once per step; a save or a stop may be repeated after a kill
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened: `kind` is start, step, eval, save, stop or done; `text` is a sentence where there is one."""
+    """An event of a run: `kind` is start, step, eval, save, stop or done; `text` describes it, or is empty."""
 
     kind: str
     step: int  # optimizer steps done
@@ -43,12 +42,12 @@ OnEvent: TypeAlias = "Callable[[Event], None]"
 
 
 class RunLog:
-    """log.jsonl in `folder`, continued after `step` (None begins anew). Lines reach the system as they are written."""
+    """Writer of log.jsonl in `folder`, continued after `step` (None: a new log); every line is written unbuffered."""
 
     def __init__(self, folder: Path, *, step: int | None = None, tensorboard: bool = False) -> None:
         self.path = folder / NAME
         self.board = summary_writer(folder / "tensorboard", step or 0) if tensorboard else None
-        self.damaged: list[str] = []  # lines of the log that could not be read
+        self.damaged: list[str] = []  # a message for each damaged line
         if step is None or not self.path.exists():
             with atomic(self.path):
                 pass
@@ -57,10 +56,10 @@ class RunLog:
         self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
 
     def write(self, event: Event) -> None:
-        """One line, if this kind of event belongs in the log."""
+        """Write one line if this kind of event is logged."""
         if event.kind not in LOGGED:
             return
-        values = {name: _plain(x) for name, x in event.values.items()}
+        values = finite_or_none(event.values)
         line = json.dumps({"kind": event.kind, "step": event.step, **values}, allow_nan=False)
         data = line.encode() + b"\n"
         if self.file.write(data) != len(data):
@@ -71,7 +70,7 @@ class RunLog:
                     self.board.add_scalar(f"{event.kind}/{name}", x, event.step)
 
     def sync(self) -> None:
-        """Down to the disk, before a checkpoint says that these lines are there."""
+        """Flush the log to disk, before a checkpoint that refers to these lines."""
         os.fsync(self.file.fileno())
         if self.board is not None:
             self.board.flush()
@@ -83,16 +82,16 @@ class RunLog:
 
 
 def read_log(path: Path, *, damaged: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The lines of a log as dicts; one that a kill left half-written at the end is not a line.
+    """Yield the lines of a log as dicts; an incomplete last line, left by a kill, is skipped.
 
-    damaged: a list that gets a sentence for every line that is not one; without it each is a warning.
+    damaged: a list that receives a message for every damaged line; without it, each one is a warning.
     """
     for line in read_lines(path):
         why = line.problem or (None if LINE.misfit(line.value) is None else "not a step of a run")
         if why is None:
             yield line.value
             continue
-        problem = f"line {line.number} of {path} is damaged ({why}) and left out"
+        problem = f"line {line.number} of {path} is damaged ({why}) and skipped"
         if damaged is None:
             warnings.warn(problem, stacklevel=2)
         else:
@@ -100,7 +99,7 @@ def read_log(path: Path, *, damaged: list[str] | None = None) -> Iterator[dict[s
 
 
 def cut_log(path: Path, step: int) -> list[str]:
-    """Keep the lines up to `step`, atomically; a sentence for each damaged line, which goes as well."""
+    """Keep the undamaged lines up to `step`, atomically; return a message for each damaged line."""
     damaged: list[str] = []
     with atomic(path) as file:
         for line in read_log(path, damaged=damaged):
@@ -110,7 +109,7 @@ def cut_log(path: Path, step: int) -> list[str]:
 
 
 def summary_writer(folder: Path, step: int) -> Any:
-    """TensorBoard's writer, from tensorboard or tensorboardX; what it showed after `step` is hidden."""
+    """Return a writer of tensorboard or tensorboardX that hides earlier values after `step`."""
     for module in ("torch.utils.tensorboard", "tensorboardX"):
         try:
             writer = import_module(module).SummaryWriter
@@ -121,8 +120,3 @@ def summary_writer(folder: Path, step: int) -> Any:
         "tensorboard is True, but neither tensorboard nor tensorboardX can be imported; "
         "install one with: pip install 'linnet[train]', or train without --tensorboard"
     )
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN: a metric without a value is null."""
-    return None if isinstance(value, float) and not isfinite(value) else value

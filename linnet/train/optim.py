@@ -1,6 +1,6 @@
 """Optimizers and learning rates: AdamW and RAdam with decoupled weight decay, and the rate of each step.
 
-    warm-up    lr (step + 1) / warmup                           then, with p going from 0 to 1 over the steps left,
+    warm-up    lr (step + 1) / warmup                           then, with p from 0 to 1 over the remaining steps,
     cosine     min_lr + (lr - min_lr) (1 + cos(pi p)) / 2       linear   min_lr + (lr - min_lr) (1 - p)
     plateau    max(min_lr, lr factor^cuts): cut whenever the held-out loss stops falling
 
@@ -18,20 +18,20 @@ from torch import nn
 
 from .config import TrainConfig
 
-BETTER = 1e-4  # relative fall of the loss that counts as better, the threshold of torch's ReduceLROnPlateau
-VECTORS = ("bias", "gamma", "beta")  # may have an axis for heads, and are vectors all the same
+BETTER = 1e-4  # relative improvement of the loss that counts, the threshold of torch's ReduceLROnPlateau
+VECTORS = ("bias", "gamma", "beta")  # treated as vectors even if they have an axis for heads
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """What the plateau schedule remembers: the best held-out loss, evaluations since then, and cuts so far."""
+    """State of the plateau schedule: the best held-out loss, evaluations since then, and cuts so far."""
 
     best: float | None = None
     bad: int = 0
     cuts: int = 0
 
-    def seen(self, loss: float, config: TrainConfig) -> Plateau:
-        """After one more evaluation."""
+    def update(self, loss: float, config: TrainConfig) -> Plateau:
+        """Return the state after one more evaluation."""
         if self.best is None or loss < self.best - BETTER * abs(self.best):
             return replace(self, best=loss, bad=0)
         if self.bad + 1 < config.plateau_patience:
@@ -40,7 +40,7 @@ class Plateau:
 
 
 def learning_rate(step: int, config: TrainConfig, plateau: Plateau | None = None) -> float:
-    """The rate of step 0, 1, ... steps - 1."""
+    """Return the rate of a step, counted from 0."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     done = (step - config.warmup) / max(1, config.steps - config.warmup)
@@ -55,7 +55,7 @@ def learning_rate(step: int, config: TrainConfig, plateau: Plateau | None = None
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimizer of the configuration over the model's parameters, in two groups: with and without decay."""
+    """Create the configured optimizer over the model's parameters, in two groups: with and without weight decay."""
     groups = [
         {"params": params, "weight_decay": decay}
         for params, decay in zip(split_parameters(model, config.decay_all), (config.weight_decay, 0.0), strict=True)
@@ -67,7 +67,7 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimiz
 
 
 def split_parameters(model: nn.Module, decay_all: bool) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Trainable parameters that decay, and those that do not: vectors, which are norms, biases and the like."""
+    """Return the trainable parameters with weight decay, and those without: vectors such as norms and biases."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not named:
         raise ValueError(f"the model {type(model).__name__} has no trainable parameter; accepted: one or more")

@@ -1,7 +1,7 @@
-"""Progress: where a run stands, as a value that goes into every checkpoint; and how fast it is going.
+"""Progress: the state of a run as a value stored in every checkpoint; Clock: its speed.
 
-A step replaces it, nothing mutates it. With the weights, the optimizer's tensors and TrainConfig it is all that the
-next step depends on.
+A step replaces the value, nothing mutates it. Together with the weights, the optimizer's tensors and TrainConfig it
+determines the next step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..schema import Maybe, Number, Record, Table, Text, Whole
 from .optim import Plateau
 
 _LOSS = Maybe(Number(nan=True))
-CONTENT = Record(  # as a checkpoint has it
+CONTENT = Record(  # as stored in a checkpoint
     {
         "step": Whole(),
         "plateau": Record({"best": _LOSS, "bad": Whole(), "cuts": Whole(0, 1_000_000)}),
@@ -34,7 +34,7 @@ CONTENT = Record(  # as a checkpoint has it
 
 @dataclass(frozen=True)
 class Progress:
-    """After `step` optimizer steps."""
+    """The state of a run after `step` optimizer steps."""
 
     step: int = 0
     units: int = 0  # tokens, pixels, ... trained on
@@ -44,7 +44,7 @@ class Progress:
     best_step: int | None = None  # the checkpoint with the lowest held-out loss
     best_loss: float | None = None
     plateau: Plateau = field(default_factory=Plateau)
-    autocast: str = "none"  # what TrainConfig.autocast turned out to mean
+    autocast: str = "none"  # the precision that TrainConfig.autocast resolved to
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,7 +55,7 @@ class Progress:
 
 
 class Clock:
-    """Speed and time left. The speed is that of steps alone; the time left counts evaluations and saves as well."""
+    """Measure speed and time left. The speed counts steps only; the time left includes evaluations and saves."""
 
     def __init__(self, progress: Progress, steps: int) -> None:
         self.first, self.steps = progress, steps
@@ -64,15 +64,15 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Of training, over all resumptions."""
+        """Training time in seconds, over all resumptions."""
         return self.first.seconds + perf_counter() - self.began
 
-    def resume(self) -> None:
-        """A step begins: what came before it was something else."""
+    def start_step(self) -> None:
+        """Start timing a step; the time since the last one went to evaluations and saves."""
         self.lap = perf_counter()
 
-    def tick(self, progress: Progress) -> dict[str, float]:
-        """A step has ended."""
+    def end_step(self, progress: Progress) -> dict[str, float]:
+        """Return the seconds, the units per second of this step, and the seconds left."""
         now = perf_counter()
         speed = (progress.units - self.units) / max(now - self.lap, 1e-9)
         self.units = progress.units

@@ -1,7 +1,7 @@
-"""Resuming: is this checkpoint the first half of the run that was asked for?
+"""Resuming: check that a checkpoint belongs to the requested run.
 
-Another model, other data or a changed field of TrainConfig that enters the numbers is refused by name: the result would
-be neither run. What a resume may change (steps, how often to save or evaluate, ...) is listed in config.FREE.
+Another model, other data or a changed hyperparameter is refused by name: the result would belong to neither run.
+config.MAY_CHANGE lists what a resume may change (steps, how often to save or evaluate, ...).
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from .checkpoint import Checkpoint, CheckpointError
 from .config import TrainConfig
 from .progress import CONTENT
 
-# what a run puts into trainer.json beside what every checkpoint has
+# what a run adds to trainer.json
 RUN = Record({"progress": CONTENT, "config": Table(Accepts()), "data": Table(Maybe(Text()))}, open=True)
 
 
 def open_run(
     out: Path, resume: bool | str, model: Model, config: TrainConfig, data: Mapping[str, Any]
 ) -> Checkpoint | None:
-    """The checkpoint to continue from, or None for a new run. The caller holds the folder, which is tidy then."""
+    """Return the checkpoint to continue from, or None for a new run. The caller holds the folder's lock."""
     out.mkdir(parents=True, exist_ok=True)
     checkpoint.clean(out)
     if not resume:
-        there = checkpoint.names(out)
-        if there:
+        existing = checkpoint.names(out)
+        if existing:
             raise CheckpointError(
-                f"{out} holds a run already, up to {there[-1]}; continue it with --resume, or choose another folder"
+                f"{out} holds a run already, up to {existing[-1]}; continue it with --resume, or choose another folder"
             )
         return None
-    found = checkpoint.load(out, resume)
-    if found is not None:
-        check_same(found, model, config, data)
+    loaded = checkpoint.load(out, resume)
+    if loaded is not None:
+        check_same_run(loaded, model, config, data)
         if isinstance(resume, str):
-            checkpoint.point(out, found.folder.name)  # from now on the run goes on from the one named by hand
-        progress = found.trainer["progress"]
-        checkpoint.prune(out, progress["step"], config.keep, progress["best_step"])  # a kill may have come before it
-    return found
+            checkpoint.set_latest(out, loaded.folder.name)  # later resumes continue from it too
+        progress = loaded.trainer["progress"]
+        checkpoint.prune(out, progress["step"], config.keep, progress["best_step"])  # the run may have died before it
+    return loaded
 
 
-def check_same(found: Checkpoint, model: Model, config: TrainConfig, data: Mapping[str, Any]) -> None:
-    """CheckpointError naming the first field in which the run asked for is not the run that was saved."""
-    check(found.trainer, RUN, found.folder / TRAINER, "resume from an older checkpoint", refuse=CheckpointError)
-    where, wanted = found.folder.name, model.config.to_dict()
-    for name in (*wanted, *found.config):
-        _equal(where, f"the model's {name}", found.config.get(name), wanted.get(name))
-    check_weights(found.model, model.state_dict(), str(found.folder / WEIGHTS))
+def check_same_run(saved: Checkpoint, model: Model, config: TrainConfig, data: Mapping[str, Any]) -> None:
+    """Raise CheckpointError naming the first field in which the requested run differs from the saved one."""
+    check(saved.trainer, RUN, saved.folder / TRAINER, "resume from an older checkpoint", refuse=CheckpointError)
+    where, requested = saved.folder.name, model.config.to_dict()
+    for name in (*requested, *saved.config):
+        _check_equal(where, f"the model's {name}", saved.config.get(name), requested.get(name))
+    check_weights(saved.model, model.state_dict(), str(saved.folder / WEIGHTS))
     try:
-        before = TrainConfig.from_dict(found.trainer["config"])
+        before = TrainConfig.from_dict(saved.trainer["config"])
     except ValueError as error:
-        raise CheckpointError(f"{found.folder / TRAINER}: {error}; resume from an older checkpoint") from None
+        raise CheckpointError(f"{saved.folder / TRAINER}: {error}; resume from an older checkpoint") from None
     changed = config.difference(before)
     if changed is not None:
-        _equal(where, changed, getattr(before, changed), getattr(config, changed))
-    for name, fingerprint in found.trainer["data"].items():
-        _equal(where, f"the fingerprint of the {name} data", fingerprint, data[name])
+        _check_equal(where, changed, getattr(before, changed), getattr(config, changed))
+    for name, fingerprint in saved.trainer["data"].items():
+        _check_equal(where, f"the fingerprint of the {name} data", fingerprint, data.get(name))
 
 
-def _equal(where: str, what: str, saved: object, given: object) -> None:
-    if saved != given:
+def _check_equal(where: str, what: str, saved: object, requested: object) -> None:
+    if saved != requested:
         raise CheckpointError(
-            f"{what} is {given!r} but was {saved!r} when {where} was saved; "
-            "resume with what it was, or start a new run in another folder"
+            f"{what} is {requested!r} but was {saved!r} when {where} was saved; "
+            "resume with the old value, or start a new run in another folder"
         )

@@ -1,4 +1,4 @@
-"""Source: what the loop asks of data. linnet.data has text, images, speech and streams; yours needs only this."""
+"""Source: the interface between data and the training loop. linnet.data implements it; your own data can too."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor
 
 
 class Source(Protocol):
-    """Where batches come from; the same rows always give the same bytes."""
+    """A source of batches; the same rows always give the same bytes."""
 
     @property
     def length(self) -> int:
-        """Examples in an epoch."""
+        """Number of examples in an epoch."""
 
     @property
     def unit(self) -> str:
-        """What a speed counts: "tokens", "pixels", "frames", "values"."""
+        """Unit of throughput: "tokens", "pixels", "frames" or "values"."""
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the data; a resume on other data is refused."""
+        """Identity of the data; resuming on other data is refused."""
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """The examples with these numbers, collated, on the CPU."""
+        """Return the examples with these indices, collated, on the CPU."""
 
     def units(self, batch: dict[str, Tensor]) -> int:
-        """How many units a batch holds."""
+        """Return the number of units in a batch."""

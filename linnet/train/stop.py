@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM ask a run to stop; it stops between two steps, when everything is saved.
+"""Stop a run between two steps on SIGINT or SIGTERM, after saving a checkpoint.
 
-A second signal acts as it always did, for whoever cannot wait. Signals can be caught in the main thread only: elsewhere
-this does nothing, and the signals keep their usual meaning.
+A second signal has its usual effect and ends the process immediately. Python handles signals in the main thread only;
+in any other thread this class does nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CAUGHT = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignal:
-    """While open, `name` is "" or the first signal that came."""
+    """A context manager whose `name` is "" or the first signal received inside the block."""
 
     def __init__(self) -> None:
         self.name = ""

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from linnet.cli import main
 
@@ -71,8 +73,14 @@ def train_runs(folder: Path, runs: dict[str, tuple[str, ...]]) -> Path:
     return folder
 
 
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    """The weights of a run's newest checkpoint, copied: a test may damage the file."""
+    tensors = load_file(out / (out / "latest").read_text().strip() / "model.safetensors")
+    return {name: x.clone() for name, x in tensors.items()}
+
+
 def help_without_torch(*command: str) -> str:
-    """What `linnet COMMAND --help` prints in a Python of its own, which has not imported torch by the end."""
+    """What `linnet COMMAND --help` prints in a new process, which must not import torch."""
     code = "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
     code += f"from linnet.cli.main import main; main([*{command!r}, '--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -114,7 +122,7 @@ def write_pngs(folder: Path) -> Path:
 
 
 def write_speech(folder: Path, odd_rate: int = 8000) -> Path:
-    """Twelve recordings of a tone, a third of a second each; the last but one at another rate if asked for."""
+    """Twelve recordings of a tone, a third of a second each; the last but one at another rate on request."""
     folder.mkdir()
     lines = []
     for i in range(12):

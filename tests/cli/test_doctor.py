@@ -19,29 +19,29 @@ from linnet.cli import doctor, main
 from linnet.native import library
 
 
-def shown(found: dict[str, Any]) -> str:
+def printed(report: dict[str, Any]) -> str:
     out = io.StringIO()
-    doctor.show(found, Console(file=out, width=200))
+    doctor.show(report, Console(file=out, width=200))
     return out.getvalue()
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def report() -> dict[str, Any]:
     return doctor.facts()
 
 
-def test_versions_are_those_installed(found: dict[str, Any]) -> None:
-    assert found["versions"]["linnet"] == linnet.__version__
-    assert found["versions"]["python"] == platform.python_version()
+def test_versions_are_those_installed(report: dict[str, Any]) -> None:
+    assert report["versions"]["linnet"] == linnet.__version__
+    assert report["versions"]["python"] == platform.python_version()
     for name in ("torch", "numpy", "safetensors"):
-        assert found["versions"][name] == version(name)
-    assert found["threads"]["torch"] == torch.get_num_threads()
+        assert report["versions"][name] == version(name)
+    assert report["threads"]["torch"] == torch.get_num_threads()
 
 
-def test_native_facts_are_those_of_the_library(found: dict[str, Any]) -> None:
+def test_native_facts_are_those_of_the_library(report: dict[str, Any]) -> None:
     for key, value in library.info().items():
-        assert found["native"][key] == value
-    assert set(found["native"]) >= {
+        assert report["native"][key] == value
+    assert set(report["native"]) >= {
         "loaded",
         "reason",
         "path",
@@ -52,16 +52,16 @@ def test_native_facts_are_those_of_the_library(found: dict[str, Any]) -> None:
         "openmp",
         "size",
     }
-    if found["native"]["loaded"]:
-        assert found["native"]["size"] == Path(found["native"]["path"]).stat().st_size
-        assert found["native"]["isa"] in found["native"]["isas"]
+    if report["native"]["loaded"]:
+        assert report["native"]["size"] == Path(report["native"]["path"]).stat().st_size
+        assert report["native"]["isa"] in report["native"]["isas"]
     else:
-        assert found["native"]["reason"]
+        assert report["native"]["reason"]
 
 
-def test_choices_are_those_of_explain_dispatch(found: dict[str, Any]) -> None:
-    assert len(found["dispatch"]) == len(doctor.TYPICAL)
-    for row in found["dispatch"]:
+def test_choices_are_those_of_explain_dispatch(report: dict[str, Any]) -> None:
+    assert len(report["dispatch"]) == len(doctor.TYPICAL)
+    for row in report["dispatch"]:
         choice = linnet.explain_dispatch(
             q_shape=tuple(row["q_shape"]),
             dtype=getattr(torch, row["dtype"]),
@@ -72,45 +72,45 @@ def test_choices_are_those_of_explain_dispatch(found: dict[str, Any]) -> None:
         assert row["reason"]
 
 
-def test_the_table_shows_every_fact(found: dict[str, Any]) -> None:
-    text = " ".join(shown(found).split())
-    for name, value in found["versions"].items():
+def test_the_table_shows_every_fact(report: dict[str, Any]) -> None:
+    text = " ".join(printed(report).split())
+    for name, value in report["versions"].items():
         assert f"{name} {value}" in text
-    for row in found["dispatch"]:
+    for row in report["dispatch"]:
         assert row["case"] in text
         assert row["backend"] in text
-    assert found["cpu"]["name"] in text
+    assert report["cpu"]["name"] in text
 
 
-def test_json_holds_the_same(capsys: pytest.CaptureFixture[str], found: dict[str, Any]) -> None:
+def test_json_holds_the_same(capsys: pytest.CaptureFixture[str], report: dict[str, Any]) -> None:
     with pytest.raises(SystemExit) as caught:
         main.main(["doctor", "--json"])
     assert not caught.value.code
-    assert json.loads(capsys.readouterr().out) == found
+    assert json.loads(capsys.readouterr().out) == report
 
 
-def test_a_missing_library_gives_the_reason_and_the_way_out(found: dict[str, Any]) -> None:
-    off = dict.fromkeys(found["native"]) | {"loaded": False, "reason": "_linnet.so is not there", "isas": []}
-    text = shown(found | {"native": off})
+def test_a_missing_library_gives_the_reason_and_the_way_out(report: dict[str, Any]) -> None:
+    off = dict.fromkeys(report["native"]) | {"loaded": False, "reason": "_linnet.so is not there", "isas": []}
+    text = printed(report | {"native": off})
     assert "_linnet.so is not there" in text
     assert "apt-get install g++" in text
 
 
-def test_a_loaded_library_shows_what_it_is(found: dict[str, Any]) -> None:
+def test_a_loaded_library_shows_what_it_is(report: dict[str, Any]) -> None:
     on = {"loaded": True, "reason": None, "path": "lib/_linnet.so", "abi_version": 7, "isa": "avx2"}
     on |= {"isas": ["base", "avx2"], "threads": 3, "openmp": True, "size": 51200}
-    text = shown(found | {"native": on})
+    text = printed(report | {"native": on})
     for expected in ("lib/_linnet.so", "ABI 7", "avx2", "base, avx2", "threads: 3", "50 KB"):
         assert expected in text
-    assert "one thread" in shown(found | {"native": on | {"openmp": False}})
+    assert "one thread" in printed(report | {"native": on | {"openmp": False}})
 
 
-def test_optional_packages_are_those_installed(found: dict[str, Any]) -> None:
+def test_optional_packages_are_those_installed(report: dict[str, Any]) -> None:
     names = {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib", "transformers", "gguf"}
     names |= {"scikit-learn", "ray", "lm-eval"}
-    assert set(found["optional"]) == names
-    text = " ".join(shown(found).split())
-    for name, entry in found["optional"].items():
+    assert set(report["optional"]) == names
+    text = " ".join(printed(report).split())
+    for name, entry in report["optional"].items():
         assert entry["version"] == doctor.installed(name)
         assert f"{name} {entry['version'] or 'not installed'}" in text
 
@@ -119,9 +119,9 @@ def test_optional_packages_are_those_installed(found: dict[str, Any]) -> None:
     ("name", "extra"),
     [("matplotlib", "report"), ("tensorboard", "train"), ("soundfile", "audio"), ("pillow", "vision")],
 )
-def test_an_optional_package_that_is_missing_names_its_extra(found: dict[str, Any], name: str, extra: str) -> None:
-    assert found["optional"][name]["extra"] == extra
-    text = shown(found | {"optional": {name: {"version": None, "extra": extra}}})
+def test_an_optional_package_that_is_missing_names_its_extra(report: dict[str, Any], name: str, extra: str) -> None:
+    assert report["optional"][name]["extra"] == extra
+    text = printed(report | {"optional": {name: {"version": None, "extra": extra}}})
     assert f"pip install 'linnet[{extra}]'" in text
 
 
@@ -138,6 +138,6 @@ def test_cpu_is_read_from_cpuinfo(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists instruction sets in a file")
-def test_this_processor_has_a_name(found: dict[str, Any]) -> None:
-    assert found["cpu"]["cores"] >= 1
-    assert found["cpu"]["name"]
+def test_this_processor_has_a_name(report: dict[str, Any]) -> None:
+    assert report["cpu"]["cores"] >= 1
+    assert report["cpu"]["name"]

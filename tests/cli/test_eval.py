@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from linnet.cli.eval import _errors
-from linnet.cli.eval_step import _told
+from linnet.cli.eval import Subject, _errors
+from linnet.cli.eval_step import _offset
 from linnet.data.baselines import persistence
 from linnet.data.speech import BLANK, SpeechSource, in_memory
 from linnet.data.stream import StreamSource, generated_stream
@@ -19,28 +20,13 @@ from linnet.models import Model
 from linnet.models.ctc import error_rate
 from linnet.train.evaluation import evaluate
 from linnet.train.jobs import open_data, read_job
-from tests.cli.command import TINY, linnet, refused, train_runs, write_text
+from tests.cli.command import TINY, linnet, refused, write_text
 
 CLOSE = 2e-5  # float32, relative
 Capsys = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of each kind, and one with a BPE tokenizer, in one folder."""
-    folder = tmp_path_factory.mktemp("runs")
-    book = str(write_text(folder / "book.txt"))
-    kinds: dict[str, tuple[str, ...]] = {
-        "text": ("text", book, "--seq-len", "32"),
-        "bpe": ("text", book, "--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300"),
-        "image": ("image",),
-        "speech": ("speech",),
-        "stream": ("stream", "--context", "64", "--horizon", "2"),
-    }
-    return train_runs(folder, kinds)
-
-
-def found(capsys: Capsys, *args: object) -> dict[str, Any]:
+def eval_json(capsys: Capsys, *args: object) -> dict[str, Any]:
     done = linnet(capsys, "eval", *args, "--json")
     assert done.status == 0, done.err
     return json.loads(done.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
@@ -56,7 +42,7 @@ def found(capsys: Capsys, *args: object) -> dict[str, Any]:
     ],
 )
 def test_the_numbers_are_those_of_the_model(capsys: Capsys, runs: Path, kind: str, split: str, names: set[str]) -> None:
-    document = found(capsys, runs / kind, "--rows", "6", "--batch-size", "4")
+    document = eval_json(capsys, runs / kind, "--rows", "6", "--batch-size", "4")
     assert set(document) == {"step", "best", "split", "rows"} | names
     assert (document["step"], document["split"], document["rows"]) == (4, split, 6)
     job = read_job(runs / kind)
@@ -73,13 +59,13 @@ def test_the_numbers_are_those_of_the_model(capsys: Capsys, runs: Path, kind: st
 
 
 def test_bits_of_a_byte_tokenizer_are_per_byte(capsys: Capsys, runs: Path) -> None:
-    document = found(capsys, runs / "text")
+    document = eval_json(capsys, runs / "text")
     assert document["bits"] == document["bits_per_byte"] == pytest.approx(document["loss"] / math.log(2), rel=CLOSE)
 
 
 def test_bits_per_byte_of_a_bpe(capsys: Capsys, runs: Path) -> None:
     """The nats of all held-out tokens, over the bytes of the text that they stand for."""
-    document = found(capsys, runs / "bpe")
+    document = eval_json(capsys, runs / "bpe")
     job = read_job(runs / "bpe")
     valid: Any = open_data(job.kind, job.data, runs / "bpe", begun=True).valid
     targets = torch.cat([valid.batch([row])["targets"][0] for row in range(valid.length)])
@@ -93,8 +79,8 @@ def test_bits_per_byte_of_a_bpe(capsys: Capsys, runs: Path) -> None:
     assert f"{document['bits']:.4f} bits/token, {document['bits_per_byte']:.4f} bits/byte" in shown
 
 
-def test_streams_stand_beside_their_baselines(capsys: Capsys, runs: Path) -> None:
-    document = found(capsys, runs / "stream")
+def test_streams_are_compared_with_their_baselines(capsys: Capsys, runs: Path) -> None:
+    document = eval_json(capsys, runs / "stream")
     test = StreamSource(generated_stream(8192, 0), context=64, horizon=2, split="test")
     assert document["persistence"]["mse"] == pytest.approx(persistence(test).mse, rel=CLOSE)
     assert document["ridge"]["mse"] < document["persistence"]["mse"]
@@ -104,23 +90,23 @@ def test_streams_stand_beside_their_baselines(capsys: Capsys, runs: Path) -> Non
 
 
 def test_speech_by_a_beam(capsys: Capsys, runs: Path) -> None:
-    """Over exactly the rows asked for, though they do not fill a batch."""
-    document = found(capsys, runs / "speech", "--rows", "5", "--batch-size", "3", "--beam", "4")
+    """Over exactly the requested rows, though they do not fill a batch."""
+    document = eval_json(capsys, runs / "speech", "--rows", "5", "--batch-size", "3", "--beam", "4")
     job = read_job(runs / "speech")
     source: Any = open_data(job.kind, job.data, runs / "speech", begun=True).test
     batch = source.batch(range(5))
     model: Any = Model.from_pretrained(runs / "speech").eval()
-    heard = model.decode(batch["features"], batch["lengths"], 4)
+    decoded = model.decode(batch["features"], batch["lengths"], 4)
     wanted = [u.targets for u in source.utterances[:5]]
-    edits, symbols = error_rate(heard, [list(row) for row in wanted])
+    edits, symbols = error_rate(decoded, [list(row) for row in wanted])
     assert document["per_beam"] == pytest.approx(edits / symbols, rel=CLOSE)
     text = linnet(capsys, "eval", runs / "speech", "--rows", "5", "--beam", "4").out
     assert f"beam 4: {document['per_beam']:.4f} PER" in text
 
 
 def test_a_checkpoint_and_a_split_by_name(capsys: Capsys, runs: Path) -> None:
-    older = found(capsys, runs / "image", "--checkpoint", "step-00000002", "--split", "valid", "--rows", "4")
-    newest = found(capsys, runs / "image", "--split", "valid", "--rows", "4")
+    older = eval_json(capsys, runs / "image", "--checkpoint", "step-00000002", "--split", "valid", "--rows", "4")
+    newest = eval_json(capsys, runs / "image", "--split", "valid", "--rows", "4")
     assert (older["step"], newest["step"], newest["split"]) == (2, 4, "valid")
     assert older["loss"] != newest["loss"]
 
@@ -129,9 +115,9 @@ def test_a_checkpoint_and_a_split_by_name(capsys: Capsys, runs: Path) -> None:
     ("kind", "options", "named"),
     [
         ("text", ("--beam", "4"), "--beam is 4, but this is a run on text"),
-        ("speech", ("--beam", "-1"), "--beam is -1; accepted: 0 or more"),
+        ("speech", ("--beam", "-1"), "--beam is -1; accepted: a whole number, 0 or more"),
         ("text", ("--rows", "-1"), "--rows is -1"),
-        ("text", ("--batch-size", "0"), "--batch-size is 0; accepted: 1 or more"),
+        ("text", ("--batch-size", "0"), "--batch-size is 0; accepted: a whole number, 1 or more"),
         ("text", ("--checkpoint", "step-9"), "accepted: best, newest, step-00000002, step-00000004"),
     ],
 )
@@ -145,8 +131,8 @@ NEEDS = "the native decoder"
 MOST = 0.002  # bits that 8-bit weights may cost after four steps; measured 0.0002
 
 
-def stepped(capsys: Capsys, *args: object) -> dict[str, Any]:
-    """As `found`, or a skip where weights cannot be rounded."""
+def eval_stepped(capsys: Capsys, *args: object) -> dict[str, Any]:
+    """As `eval_json`, or a skip where weights cannot be rounded."""
     done = linnet(capsys, "eval", *args, "--json")
     if done.status and NEEDS in done.err:
         pytest.skip(done.err)
@@ -160,10 +146,10 @@ def stepped(capsys: Capsys, *args: object) -> dict[str, Any]:
 def test_stepping_is_the_parallel_form_but_for_rounding(
     capsys: Capsys, runs: Path, kind: str, name: str, backend: str
 ) -> None:
-    """All rows, so that with text the last one ends early; and nothing else of the answer changes."""
+    """All rows, so that with text the last one ends early; and nothing else in the document changes."""
     args = (runs / kind, "--rows", "7") if kind == "image" else (runs / kind,)
-    plain = found(capsys, *args)
-    document = stepped(capsys, *args, "--weights", "float32", "--backend", backend, "--batch-size", "5")
+    plain = eval_json(capsys, *args)
+    document = eval_stepped(capsys, *args, "--weights", "float32", "--backend", backend, "--batch-size", "5")
     extra = document.pop("stepped")
     assert document.keys() == plain.keys()
     assert document[name] == pytest.approx(plain[name], rel=CLOSE)
@@ -176,9 +162,9 @@ def test_stepping_is_the_parallel_form_but_for_rounding(
 @pytest.mark.parametrize(
     ("kind", "name", "unit"), [("text", "bits", "bits/token"), ("image", "bits_per_dim", "bits/dim")]
 )
-def test_rounded_weights_beside_exact_ones(capsys: Capsys, runs: Path, kind: str, name: str, unit: str) -> None:
+def test_rounded_weights_compared_with_exact_ones(capsys: Capsys, runs: Path, kind: str, name: str, unit: str) -> None:
     args = (runs / kind, "--rows", "6", "--weights", "int8")
-    document = stepped(capsys, *args)
+    document = eval_stepped(capsys, *args)
     extra = document["stepped"]
     assert 0 < abs(extra["difference"]) < MOST
     assert extra["difference"] == extra[name] - document[name]
@@ -196,8 +182,8 @@ def test_rounded_weights_beside_exact_ones(capsys: Capsys, runs: Path, kind: str
         ("stream", ("--weights", "float32"), "--weights is float32, but this is a run on stream"),
         ("text", ("--backend", "torch"), "--backend is torch, but nothing is stepped; add --weights"),
         ("text", ("--weights", "int8", "--backend", "torch"), "weights 'int8' need the native decoder"),
-        ("text", ("--length", "64"), "--length is 64, but a run has examples of its own"),
-        ("text", ("--length", "0"), "--length is 0; accepted: 1 or more"),
+        ("text", ("--length", "64"), "--length is 64, but the examples of a run have their own length"),
+        ("text", ("--length", "0"), "--length is 0; accepted: a whole number, 1 or more"),
     ],
 )
 def test_what_cannot_be_stepped_is_one_sentence(
@@ -207,11 +193,11 @@ def test_what_cannot_be_stepped_is_one_sentence(
 
 
 def test_progress_counts_all_rows() -> None:
-    """The second batch of two, five rows of which seven were there before, half way through it and at its end."""
+    """The second batch of two, five rows after seven others, halfway and at its end."""
     seen: list[float] = []
-    told = _told(lambda done, total: seen.append(done / total), 7, 5, 12)
-    told(5, 10)
-    told(10, 10)
+    report = _offset(lambda done, total: seen.append(done / total), 7, 5, 12)
+    report(5, 10)
+    report(10, 10)
     assert seen == [pytest.approx(9.5 / 12), 1.0]
 
 
@@ -220,7 +206,7 @@ def test_other_data_than_it_was_trained_on_are_refused(capsys: Capsys, tmp_path:
     book = write_text(tmp_path / "book.txt")
     linnet(capsys, "train", "text", book, *TINY, "--seq-len", "32", "--out", tmp_path / "run")
     write_text(book, 2400)
-    assert "are not those it was trained with" in refused(capsys, "eval", tmp_path / "run")
+    assert "are not those it was trained on" in refused(capsys, "eval", tmp_path / "run")
     book.unlink()
     assert "there is no file" in refused(capsys, "eval", tmp_path / "run")
 
@@ -230,7 +216,7 @@ def test_a_run_without_a_checkpoint(capsys: Capsys, runs: Path, tmp_path: Path) 
     assert "has no checkpoint yet" in refused(capsys, "eval", tmp_path)
 
 
-def test_help_says_something_of_every_option(capsys: Capsys) -> None:
+def test_help_describes_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "eval", "--help").out
     for expected in (
         "--checkpoint", "--split", "--rows", "--batch-size", "--beam", "--json", "newest",
@@ -240,7 +226,7 @@ def test_help_says_something_of_every_option(capsys: Capsys) -> None:
 
 
 class Parrot:
-    """A recogniser that always hears the same."""
+    """A recogniser that always returns the same labels."""
 
     def decode(self, features: torch.Tensor, lengths: torch.Tensor, beam: int | None) -> list[list[int]]:
         return [[1, 2, 3, 1], [1, 3, 2]][: len(lengths)]  # "ab a", "a b"
@@ -251,5 +237,6 @@ def test_words_are_counted_between_spaces() -> None:
     wanted = [(1, 2, 3, 2), (1, 3, 2)]
     spoken = [in_memory(str(i), torch.zeros(20, 2), labels) for i, labels in enumerate(wanted)]
     source = SpeechSource(spoken, [BLANK, "a", "b", " "])
-    symbols, words = _errors(Parrot(), source, 2, 2, None, source.phones)
+    subject = Subject("speech", Parrot(), source, {}, SimpleNamespace(symbols=source.phones))
+    symbols, words = _errors(subject, 2, 2, None)
     assert (symbols, words) == (pytest.approx(1 / 7), pytest.approx(1 / 4))

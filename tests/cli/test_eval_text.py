@@ -97,13 +97,13 @@ def test_a_prefix_of_several_tokens() -> None:
     assert batch["targets"].tolist() == [[-100, -100, 1, 2, 3], [-100, -100, 4, 5, -100]]
 
 
-def test_a_run_is_asked_for_its_own_data(capsys: Capsys, place: Path) -> None:
+def test_a_run_is_measured_on_its_own_data(capsys: Capsys, place: Path) -> None:
     """But one of its checkpoints is a model like any other, with the tokenizer of the run."""
     text, run = place / "book.txt", place / "run"
     with pytest.raises(SystemExit) as left:
         main.main(["train", "text", str(text), "--seq-len", "32", *TINY, "--out", str(run)])
     assert not left.value.code
-    assert "is a run with held-out data of its own" in refused(capsys, "eval", run, "--text", text)
+    assert "is a run with its own held-out data" in refused(capsys, "eval", run, "--text", text)
     done = linnet(capsys, "eval", run / "checkpoints" / "step-00000004", "--text", text)
     assert done.status == 0, done.err
     assert f"pieces of {text}: " in done.out
@@ -112,7 +112,7 @@ def test_a_run_is_asked_for_its_own_data(capsys: Capsys, place: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ((), "holds a model without data to measure it on; give --text FILE"),
+        ((), "holds a model without data to measure it on; add --text FILE"),
         (("--text", "none.txt"), "there is no file none.txt"),
         (("--text", "book.txt", "--checkpoint", "step-1"), "--checkpoint is step-1, but --text measures a model on"),
         (("--text", "book.txt", "--split", "valid"), "--split is valid, but --text"),

@@ -1,4 +1,4 @@
-"""`linnet generate text`: what it prints is what `generate` gives, states go on, and bad input is one sentence."""
+"""`linnet generate text` prints what `generate` returns, continues states, and refuses bad input in one sentence."""
 
 from __future__ import annotations
 
@@ -17,24 +17,11 @@ from linnet.cli import generate_text, main
 from linnet.data import ByteTokenizer, load_tokenizer
 from linnet.generate import Generation, Sampling, beam_search, generate
 from linnet.models import LanguageModel, ModelState
-from tests.cli.command import linnet, refused, train_runs, write_text
+from tests.cli.command import linnet, refused
 
 CLOSE = 2e-4  # float32 log-probabilities of two engines
 BYTES = ByteTokenizer()
 Capsys = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with bytes, one with a learned tokenizer, and one of images, in one folder."""
-    folder = tmp_path_factory.mktemp("runs")
-    book = str(write_text(folder / "book.txt"))
-    kinds: dict[str, tuple[str, ...]] = {
-        "text": ("text", book, "--seq-len", "32"),
-        "bpe": ("text", book, "--seq-len", "16", "--tokenizer", "bpe", "--vocab-size", "300"),
-        "image": ("image",),
-    }
-    return train_runs(folder, kinds)
 
 
 def language(folder: Path) -> LanguageModel:
@@ -66,23 +53,23 @@ def test_prints_the_text_that_generate_gives(capsys: Capsys, runs: Path, name: s
     assert text(capsys, runs / name, "--prompt", "the whale", "--quiet").err == ""
 
 
-def test_text_comes_as_it_is_made(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_printed_token_by_token(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has been printed after each step is all the text there is, and never half a character."""
-    shown, said, step = [], [""], Generation.step
+    shown, generated, step = [], [""], Generation.step
     pipe = io.BytesIO()
 
     def watched(run: Generation) -> Any:
         shown.append(pipe.getvalue().decode())
         pieces = step(run)
-        said.append(said[-1] + pieces[0][1].text)
+        generated.append(generated[-1] + pieces[0][1].text)
         return pieces
 
     monkeypatch.setattr(Generation, "step", watched)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="utf-8"))  # what is not flushed stays in it
     with pytest.raises(SystemExit):
         main.main(["generate", "text", str(runs / "text"), "--prompt", "the", "--tokens", "40", "--temperature", "2"])
-    assert len(said) == 41
-    assert shown == said[:-1]
+    assert len(generated) == 41
+    assert shown == generated[:-1]
     assert len(set(shown)) > 10
 
 
@@ -102,10 +89,10 @@ def test_json_has_everything(capsys: Capsys, runs: Path) -> None:
     done = text(
         capsys, runs / "text", "--prompt", "the", "--tokens", "6", "--samples", "3", "--logprobs", "2", "--json"
     )
-    found = [json.loads(line) for line in done.out.splitlines()]
+    documents = [json.loads(line) for line in done.out.splitlines()]
     how: dict[str, Any] = {"tokenizer": BYTES, "max_tokens": 6, "sampling": Sampling(temperature=0.8)}
     wanted = generate(language(runs / "text"), ["the"] * 3, logprobs=2, **how)
-    for i, (document, completion) in enumerate(zip(found, wanted, strict=True)):
+    for i, (document, completion) in enumerate(zip(documents, wanted, strict=True)):
         assert (document["row"], document["prompt_tokens"], document["finish"]) == (i, 3, "length")
         assert (document["text"], document["tokens"]) == (completion.text, completion.tokens)
         assert document["logprobs"] == pytest.approx(completion.logprobs, abs=CLOSE)
@@ -129,10 +116,10 @@ def test_stop_ends_the_text(capsys: Capsys, runs: Path) -> None:
 
 def test_beams_are_those_of_the_library(capsys: Capsys, runs: Path) -> None:
     how = ("--prompt", "the", "--tokens", "5", "--beams", "4")
-    found = json.loads(text(capsys, runs / "text", *how, "--json").out)
+    documents = json.loads(text(capsys, runs / "text", *how, "--json").out)
     (best,) = beam_search(language(runs / "text"), "the", tokenizer=BYTES, beams=4, max_tokens=5)
-    assert (found["text"], found["tokens"]) == (best.text, best.tokens)
-    assert found["score"] == pytest.approx(best.score, abs=CLOSE)
+    assert (documents["text"], documents["tokens"]) == (best.text, best.tokens)
+    assert documents["score"] == pytest.approx(best.score, abs=CLOSE)
     shown = text(capsys, runs / "text", *how, "--samples", "2").out
     assert shown.startswith(f"--- 1 of 2, score {best.score:.4f}\n{best.text}\n--- 2 of 2, score ")
 
@@ -148,8 +135,8 @@ def test_prompts_come_from_a_file_or_a_pipe(
     monkeypatch.setattr(sys, "stdin", piped(b"the ship\n"))
     assert text(capsys, runs / "text", *how).out == wanted
     monkeypatch.setattr(sys, "stdin", piped(b"caf\xe9 noir"))
-    said = refused(capsys, "generate", "text", runs / "text", *how)
-    assert "what came through the pipe is no UTF-8 text (invalid continuation byte at byte 3)" in said
+    message = refused(capsys, "generate", "text", runs / "text", *how)
+    assert "standard input is not UTF-8 text (invalid continuation byte at byte 3)" in message
 
 
 def test_a_terminal_that_has_not_every_character_shows_the_others(
@@ -192,10 +179,10 @@ def test_states_of_several_samples_go_on_together(capsys: Capsys, runs: Path, tm
 def test_a_state_of_several_samples_says_how_many(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
     file, how = tmp_path / "tale", (runs / "text", "--prompt", "the")
     text(capsys, *how, "--tokens", "4", "--samples", "3", "--save-state", file)
-    said = refused(capsys, "generate", "text", *how, "--from-state", file)
-    assert "tale holds 3 continuations, and --samples is 1; accepted: --samples 3 without --beams" in said
-    said = refused(capsys, "generate", "text", *how, "--from-state", file, "--beams", "3", "--samples", "3")
-    assert "tale holds 3 continuations, and --beams is 3" in said
+    message = refused(capsys, "generate", "text", *how, "--from-state", file)
+    assert "tale holds 3 continuations, and --samples is 1; accepted: --samples 3 without --beams" in message
+    message = refused(capsys, "generate", "text", *how, "--from-state", file, "--beams", "3", "--samples", "3")
+    assert "tale holds 3 continuations, and --beams is 3" in message
 
 
 @pytest.mark.parametrize("backend", ["torch", "auto"])
@@ -214,10 +201,10 @@ def test_a_checkpoint_and_a_folder_of_save_pretrained_will_do(capsys: Capsys, ru
     language(runs / "text").save_pretrained(tmp_path / "bytes")
     done = text(capsys, tmp_path / "bytes", *how)
     assert done.out == text(capsys, runs / "text", *how).out
-    assert "has no tokenizer.json; its 256 tokens are taken for bytes" in done.err
+    assert "has no tokenizer.json; its 256 tokens are read as bytes" in done.err
     language(runs / "bpe").save_pretrained(tmp_path / "other")
-    said = refused(capsys, "generate", "text", tmp_path / "other", *how)
-    assert "has no tokenizer.json, and the model has" in said
+    message = refused(capsys, "generate", "text", tmp_path / "other", *how)
+    assert "has no tokenizer.json, and the model has" in message
 
 
 def test_an_interrupt_ends_with_what_is_there(
@@ -246,61 +233,65 @@ def test_an_interrupt_ends_with_what_is_there(
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (("--prompt", ""), "the prompt has no tokens; give at least one token"),
+        (("--prompt", ""), "the prompt is ''; accepted: one token or more"),
         (("--temperature", "-1"), "--temperature is -1.0; accepted: a number 0"),
         (("--top-p", "1.5"), "--top-p is 1.5; accepted: a number above 0 and up to 1"),
         (("--top-k", "0"), "--top-k is 0"),
         (("--tokens", "0"), "--tokens is 0; accepted: a whole number, 1 or more"),
-        (("--tokens", "2", "--stop", "the end"), "the stop string 'the end' has 7 bytes, but 2 tokens hold 2 at most"),
-        (("--stop", ""), "--stop has ''"),
-        (("--samples", "0"), "--samples is 0; accepted: 1 or more"),
-        (("--beams", "-1"), "--beams is -1; accepted: 0 or more"),
-        (("--logprobs", "2"), "--logprobs is 2, but text has no room for them; add --json"),
-        (("--logprobs", "999", "--json"), "--logprobs is 999; accepted: a whole number, 0 to 256"),
-        (("--beams", "2", "--top-p", "0.5"), "--top-p is about drawing tokens, and --beams 2 searches; leave one out"),
-        (("--beams", "2", "--stop", "x"), "--stop is about drawing tokens"),
-        (("--beams", "2", "--json", "--logprobs", "3"), "--logprobs is 3, but --beams 2 reports its own tokens alone"),
-        (("--beams", "2", "--samples", "3"), "--samples is 3; accepted with --beams 2: up to as many"),
+        (
+            ("--tokens", "2", "--stop", "the end"),
+            "--stop is 'the end'; accepted: strings of up to 2 bytes, the most that 2",
+        ),
+        (("--stop", ""), "--stop is ''; accepted: strings of 1 or more characters"),
+        (("--samples", "0"), "--samples is 0; accepted: a whole number, 1 or more"),
+        (("--beams", "-1"), "--beams is -1; accepted: a whole number, 0 or more"),
+        (("--logprobs", "2"), "--logprobs is 2, but only JSON output has them; add --json"),
+        (("--logprobs", "999", "--json"), "--logprobs is 999; accepted: a whole number from 0 to 256"),
+        (("--beams", "2", "--top-p", "0.5"), "--top-p is for sampling, and --beams 2 searches; omit one of the two"),
+        (("--beams", "2", "--stop", "x"), "--stop is for sampling"),
+        (
+            ("--beams", "2", "--json", "--logprobs", "3"),
+            "--logprobs is 3, but --beams 2 reports only the tokens it chose",
+        ),
+        (("--beams", "2", "--samples", "3"), "--samples is 3; accepted with --beams 2: at most 2"),
         (("--save-state", "no/such/folder/tale"), "--save-state is no/such/folder/tale, but there is no folder"),
-        (("--save-state", "."), "--save-state is ., which is a folder; accepted: a file to write"),
+        (("--save-state", "."), "--save-state is ., which is a folder; accepted: a file, such as tale"),
         (("--prompt-file", "start.txt"), "--prompt and --prompt-file start.txt are both given"),
         (("--from-state", "no-such-file"), "there is no state file no-such-file"),
     ],
     ids=str,
 )
 def test_refused(capsys: Capsys, runs: Path, args: tuple[str, ...], sentence: str) -> None:
-    said = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", *args)
-    assert said.startswith(f"linnet: {sentence}")
+    message = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", *args)
+    assert message.startswith(f"linnet: {sentence}")
 
 
 def test_other_folders_are_refused(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
-    said = refused(capsys, "generate", "text", runs / "image", "--prompt", "the")
-    assert "holds a model for the task 'image'; accepted: a language model" in said
+    message = refused(capsys, "generate", "text", runs / "image", "--prompt", "the")
+    assert "holds a model for the task 'image'; accepted: a language model" in message
     assert "config.json does not exist" in refused(capsys, "generate", "text", tmp_path, "--prompt", "the")
     bad = tmp_path / "latin.txt"
     bad.write_bytes("café".encode("latin-1"))
-    said = refused(capsys, "generate", "text", runs / "text", "--prompt-file", bad)
-    assert "is no UTF-8 text (unexpected end of data at byte 3)" in said
-    said = refused(capsys, "generate", "text", runs / "text", "--prompt-file", tmp_path / "none.txt")
-    assert "none.txt, but there is no such file; accepted: a file of UTF-8 text" in said
+    message = refused(capsys, "generate", "text", runs / "text", "--prompt-file", bad)
+    assert "is not UTF-8 text (unexpected end of data at byte 3)" in message
+    message = refused(capsys, "generate", "text", runs / "text", "--prompt-file", tmp_path / "none.txt")
+    assert "none.txt, but there is no such file; accepted: a file of UTF-8 text" in message
 
 
-def test_a_terminal_without_a_prompt_is_told_what_to_say(
-    capsys: Capsys, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_without_a_prompt_is_refused(capsys: Capsys, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     monkeypatch.setattr(sys, "stdin", Terminal())
-    assert "there is no prompt; say --prompt TEXT" in refused(capsys, "generate", "text", runs / "text")
+    assert "there is no prompt; add --prompt TEXT" in refused(capsys, "generate", "text", runs / "text")
 
 
 def test_a_state_of_another_model_is_refused(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "tale"
     text(capsys, runs / "bpe", "--prompt", "the", "--tokens", "3", "--save-state", file)
-    said = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", "--from-state", file)
-    assert "tale: max_length is 16, but 32 in this model; use the model the state was made by" in said
+    message = refused(capsys, "generate", "text", runs / "text", "--prompt", "the", "--from-state", file)
+    assert "tale: max_length is 16, but 32 in this model; use the model that produced the state" in message
 
 
 def test_help_teaches(capsys: Capsys) -> None:

@@ -14,7 +14,8 @@ from PIL import Image
 from rich.console import Console
 
 from linnet.cli import main
-from linnet.cli.generate_image import Bar, _figure
+from linnet.cli.common import Bar
+from linnet.cli.generate_image import _three_digits
 from linnet.data.images import image_set
 from linnet.generate.grid import BAR_COLOUR, GAP_COLOUR
 from linnet.generate.images import sample_images
@@ -63,10 +64,10 @@ def test_new_images(capsys: Capsys, runs: Path, tmp_path: Path, name: str, shape
     assert done.out.endswith(f"{out}\n")
     model: Any = Model.from_pretrained(runs / name)
     want = sample_images(model, 10, length=prod(shape), seed=5, temperature=0.9).reshape(-1, *shape).numpy()
-    found = cells(out, *shape)
-    assert found.shape == (2, 8, *shape)
-    np.testing.assert_array_equal(found.reshape(-1, *shape)[:10], np.rint(want * 255 / (levels - 1)))
-    assert (found[1, 2:] == GAP_COLOUR).all()
+    images = cells(out, *shape)
+    assert images.shape == (2, 8, *shape)
+    np.testing.assert_array_equal(images.reshape(-1, *shape)[:10], np.rint(want * 255 / (levels - 1)))
+    assert (images[1, 2:] == GAP_COLOUR).all()
 
 
 def test_completions_stand_between_what_was_given_and_the_original(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
@@ -76,42 +77,42 @@ def test_completions_stand_between_what_was_given_and_the_original(capsys: Capsy
     done = linnet(capsys, "generate", "image", runs / "digits", *args)
     assert done.status == 0, done.err
     assert done.out.startswith("9 images of 8 x 8: ")
-    found = cells(out, 8, 8)
-    assert found.shape == (3, 5, 8, 8, 3)
+    images = cells(out, 8, 8)
+    assert images.shape == (3, 5, 8, 8, 3)
     real = image_set("digits", "test").batch(range(3))["tokens"]
     model: Any = Model.from_pretrained(runs / "digits")
     ways = sample_images(model, 9, length=64, known=real[:, :16].repeat_interleave(3, dim=0))
     shades = np.rint(real.reshape(3, 8, 8, 1).numpy() * 255 / 16)
-    np.testing.assert_array_equal(found[:, 4], shades.repeat(3, axis=-1))
-    np.testing.assert_array_equal(found[:, :4, :2], shades[:, None, :2].repeat(4, axis=1).repeat(3, axis=-1))
-    assert (found[:, 0, 2:] == GAP_COLOUR).all()
-    np.testing.assert_array_equal(found[:, 1:4, ..., 0], np.rint(ways.reshape(3, 3, 8, 8).numpy() * 255 / 16))
-    assert not (found[:, 1] == found[:, 2]).all()
+    np.testing.assert_array_equal(images[:, 4], shades.repeat(3, axis=-1))
+    np.testing.assert_array_equal(images[:, :4, :2], shades[:, None, :2].repeat(4, axis=1).repeat(3, axis=-1))
+    assert (images[:, 0, 2:] == GAP_COLOUR).all()
+    np.testing.assert_array_equal(images[:, 1:4, ..., 0], np.rint(ways.reshape(3, 3, 8, 8).numpy() * 255 / 16))
+    assert not (images[:, 1] == images[:, 2]).all()
     with Image.open(out) as picture:
         left = (np.asarray(picture)[2:18, ::18][:, :5] == BAR_COLOUR).all(-1)  # in the gap at the left of each
     np.testing.assert_array_equal(left, (np.arange(16) < 4)[:, None] & (np.arange(5) < 4))
 
 
-def test_a_half_is_given_unless_said(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
+def test_half_is_given_by_default(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
     """Pictures without a test part: the held-out ones of the training part; half of three rows is two."""
     out = tmp_path / "completed.png"
     done = linnet(capsys, "generate", "image", runs / "pngs", "--out", out, "--count", 1, "--complete", "--scale", 2)
     assert done.status == 0, done.err
-    found = cells(out, 3, 4)[0, ..., 0]
+    images = cells(out, 3, 4)[0, ..., 0]
     real = image_set(str(runs / "pictures"), "valid").images[0].reshape(3, 4)
-    np.testing.assert_array_equal(found[4], real)
-    np.testing.assert_array_equal(found[0], np.where(np.arange(3)[:, None] < 2, real, GAP_COLOUR))
+    np.testing.assert_array_equal(images[4], real)
+    np.testing.assert_array_equal(images[0], np.where(np.arange(3)[:, None] < 2, real, GAP_COLOUR))
 
 
 def test_without_its_data_a_run_needs_a_shape(capsys: Capsys, runs: Path, tmp_path: Path) -> None:
-    """And then nothing else; a picture that is there is replaced."""
+    """And then nothing else; an existing picture is replaced."""
     shutil.copytree(runs / "npz", tmp_path / "run")
     data, out = runs / "images.npz", tmp_path / "new.png"
     data.rename(runs / "away.npz")
     try:
-        said = refused(capsys, "generate", "image", tmp_path / "run", "--out", out)
-        assert "cannot be read" in said
-        assert said.endswith("bring the data, or say --shape HEIGHT WIDTH")
+        message = refused(capsys, "generate", "image", tmp_path / "run", "--out", out)
+        assert "cannot be read" in message
+        assert message.endswith("restore them, or add --shape HEIGHT WIDTH")
         assert "--shape" not in refused(capsys, "generate", "image", tmp_path / "run", "--out", out, "--complete")
         assert not out.exists()
         for shape in (("4", "4"), ("2", "2", "3")):
@@ -125,18 +126,21 @@ def test_without_its_data_a_run_needs_a_shape(capsys: Capsys, runs: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        (("--count", "0"), "--count is 0; accepted: 1 or more"),
-        (("--scale", "0"), "--scale is 0; accepted: 1 or more"),
-        (("--seed", "-1"), "--seed is -1; accepted: 0 or more"),
-        (("--temperature", "-1"), "--temperature is -1.0; accepted: 0"),
-        (("--temperature", "nan"), "--temperature is nan; accepted: 0"),
-        (("--given", "0.5"), "--given is 0.5, but nothing is to be completed; add --complete"),
-        (("--complete", "--given", "1"), "--given is 1.0; accepted: a share of the rows between 0 and 1"),
+        (("--count", "0"), "--count is 0; accepted: a whole number, 1 or more"),
+        (("--scale", "0"), "--scale is 0; accepted: a whole number, 1 or more"),
+        (("--seed", "-1"), "--seed is -1; accepted: a whole number, 0 or more"),
+        (("--temperature", "-1"), "--temperature is -1.0; accepted: a number of 0 or more"),
+        (("--temperature", "nan"), "--temperature is nan; accepted: a number of 0 or more"),
+        (("--given", "0.5"), "--given is 0.5, which only --complete uses; add --complete"),
+        (
+            ("--complete", "--given", "1"),
+            "--given is 1.0; accepted: a number between 0 and 1; the fraction of the rows",
+        ),
         (("--complete", "--given", "0"), "--given is 0.0; accepted"),
         (("--complete", "--count", "9999"), "accepted with --complete: 1 to 297, the held-out images"),
-        (("--out", "none/new.png"), "--out is none/new.png, but there is no folder none; make it first"),
+        (("--out", "none/new.png"), "--out is none/new.png, but there is no folder none; create it first"),
         (("--out", "."), "--out is ., which is a folder"),
         (("--shape", "8"), "--shape is 8; accepted: HEIGHT WIDTH"),
         (("--shape", "8", "8", "--complete"), "--shape is 8 8 with --complete; accepted"),
@@ -145,9 +149,9 @@ def test_without_its_data_a_run_needs_a_shape(capsys: Capsys, runs: Path, tmp_pa
 )
 @pytest.mark.usefixtures("elsewhere")
 def test_a_bad_option_is_one_sentence(
-    capsys: Capsys, runs: Path, tmp_path: Path, options: tuple[str, ...], said: str
+    capsys: Capsys, runs: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    assert said in refused(capsys, "generate", "image", runs / "digits", "--out", "new.png", *options)
+    assert message in refused(capsys, "generate", "image", runs / "digits", "--out", "new.png", *options)
     assert not list(tmp_path.iterdir())
 
 
@@ -160,13 +164,13 @@ def test_a_folder_without_an_image_model_is_refused(capsys: Capsys, runs: Path, 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_checkpoint_needs_a_shape(capsys: Capsys, runs: Path) -> None:
     folder = runs / "digits" / (runs / "digits" / "latest").read_text(encoding="utf-8").strip()
-    said = refused(capsys, "generate", "image", folder)
-    assert "run.json does not exist" in said
-    assert said.endswith("bring the data, or say --shape HEIGHT WIDTH")
+    message = refused(capsys, "generate", "image", folder)
+    assert "run.json does not exist" in message
+    assert message.endswith("restore them, or add --shape HEIGHT WIDTH")
     assert linnet(capsys, "generate", "image", folder, "--shape", "8", "8", "--count", "1").status == 0
 
 
-def test_help_says_something_of_every_option(capsys: Capsys) -> None:
+def test_help_describes_every_option(capsys: Capsys) -> None:
     text = linnet(capsys, "generate", "image", "--help").out
     for option in ("out", "count", "complete", "given", "temperature", "seed", "weights", "backend", "scale", "shape"):
         assert f"--{option}" in text
@@ -192,6 +196,8 @@ def test_the_bar_says_how_long_it_will_take(terminal: bool) -> None:
         assert text == "sampling 4 images: about 1:30 left\n"
 
 
-@pytest.mark.parametrize(("x", "said"), [(12345.6, "12,346"), (99.96, "100"), (3.14159, "3.14"), (0.00412, "0.00412")])
-def test_figures_have_three_digits(x: float, said: str) -> None:
-    assert _figure(x) == said
+@pytest.mark.parametrize(
+    ("x", "message"), [(12345.6, "12,346"), (99.96, "100"), (3.14159, "3.14"), (0.00412, "0.00412")]
+)
+def test_figures_have_three_digits(x: float, message: str) -> None:
+    assert _three_digits(x) == message

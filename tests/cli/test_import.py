@@ -35,9 +35,9 @@ def test_a_file_becomes_a_folder_of_ours(tmp_path: Path, capsys: pytest.CaptureF
     model, _ = load_llama(path)
     assert Model.from_pretrained(out).fingerprint() == model.fingerprint()
     assert load_tokenizer(out).fingerprint == CODER.fingerprint
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     for part in ("2 layers, width 24, 4 heads (2 for keys)", "300 tokens (llama)", f"linnet generate text {out}"):
-        assert part in said
+        assert part in message
     with torch.inference_mode():
         assert torch.equal(Model.from_pretrained(out)(torch.tensor([[1, 5]]))[0], model(torch.tensor([[1, 5]]))[0])
 
@@ -62,7 +62,7 @@ def test_the_tokenizer_that_lies_with_the_model(kind: str, tmp_path: Path) -> No
 
 def test_nothing_is_written_when_something_is_wrong(tmp_path: Path) -> None:
     path = write_bin(tmp_path / "m.bin", SIZES, random_parts(SIZES))
-    with pytest.raises(ValueError, match=r"m\.bin holds no tokenizer; give --tokenizer: llama2\.c's tokenizer\.bin"):
+    with pytest.raises(ValueError, match=r"m\.bin has no tokenizer; add --tokenizer: llama2\.c's tokenizer\.bin"):
         run(path, "--out", tmp_path / "out")
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing; accepted: a Hugging Face folder"):
         run(tmp_path / "nothing", "--out", tmp_path / "out")
@@ -70,9 +70,7 @@ def test_nothing_is_written_when_something_is_wrong(tmp_path: Path) -> None:
         run(path, "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.bin")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.bin"]
     for taken in (path, tmp_path):
-        with pytest.raises(
-            ValueError, match="is there already; accepted: a folder that does not exist yet, or is empt"
-        ):
+        with pytest.raises(ValueError, match="which exists; accepted: a folder that does not exist yet, or is empt"):
             run(path, "--out", taken, "--tokenizer", tmp_path / "t.bin")
 
 
@@ -91,7 +89,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     run("--help")
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     for part in (
         "a Hugging Face folder",
         "GGUF",
@@ -99,4 +97,4 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         "--tokenizer",
         "linnet generate text models/stories",
     ):
-        assert part in said
+        assert part in message

@@ -55,7 +55,7 @@ def test_latest_may_not_lead_out_of_the_folder(capsys: Capsys, copies: Path, com
     for name in ("text", "image"):
         shutil.copytree(copies / name / STEP, copies / f"other {name}")
         (copies / name / "latest").write_text(f"../other {name}\n")
-    assert "accepted: checkpoints/step-00001000 or the like" in refused(capsys, *COMMANDS[command])
+    assert "accepted: a name such as checkpoints/step-00001000" in refused(capsys, *COMMANDS[command])
 
 
 def test_the_best_checkpoint_is_used_and_named(capsys: Capsys, copies: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_best_checkpoint_is_used_and_named(capsys: Capsys, copies: Path) -> 
     assert linnet(capsys, "eval", "text", "--checkpoint", "newest").out.startswith("step 4, ")
     assert json.loads(linnet(capsys, "eval", "text", "--checkpoint", "2", "--json").out)["step"] == 2
     generate = COMMANDS["generate text"]
-    note = "step-00000002 is used, the best by held-out loss; the newest, step-00000004, is --checkpoint newest\n"
+    note = "using step-00000002, the best by held-out loss; --checkpoint newest takes step-00000004\n"
     best, newest = (linnet(capsys, *generate, *more) for more in ((), ("--checkpoint", "newest")))
     assert best.err.startswith(note)
     assert note not in newest.err

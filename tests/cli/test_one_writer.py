@@ -12,7 +12,7 @@ import torch
 
 from linnet.cli import train_run
 from linnet.models import LanguageModel
-from linnet.train import CheckpointError, Event, Team, fit, read_log
+from linnet.train import CheckpointError, Event, ProcessGroup, fit, read_log
 from tests.cli.command import TINY, linnet, refused
 from tests.holder import files, held
 from tests.train.processes import together
@@ -25,11 +25,6 @@ WRITERS = {
     "train": ("train", "text", *TEXT, "--out"),
     "train again": ("train", "text", *TEXT, "--resume", "--out"),
     "resume": ("train", "resume"),
-    "recall": ("recall", "--quick", "--workers", "1", "--out"),
-    "recall text": ("recall", "text", "--budget", "smoke", "--text", "shipped", "--workers", "1", "--out"),
-    "recall study": ("recall", "study", "iou", "--budget", "smoke", "--workers", "1", "--out"),
-    "icl table": ("icl", "table", "--quick", "--workers", "1", "--out"),
-    "reproduce": ("reproduce", "forms", "--budget", "smoke", "--workers", "1", "--out"),
 }
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -46,7 +41,7 @@ def test_a_folder_in_use(capsys: Capsys, command: tuple[str, ...]) -> None:
 
 
 def slow_run(out: Path, begun: Any, proceed: Any) -> None:
-    """A run that waits after its second step until it is told to go on."""
+    """A run that waits after its second step until it is released."""
 
     def watch(event: Event) -> None:
         if (event.kind, event.step) == ("step", 2):
@@ -91,10 +86,10 @@ def test_clean_up_removes_only_what_this_process_made(
     assert files(tmp_path / "out").keys() == {"checkpoints", "checkpoints/step-00000001", "latest"}
 
 
-def refused_together(team: Team, out: Path) -> dict[str, torch.Tensor]:
+def refused_together(group: ProcessGroup, out: Path) -> dict[str, torch.Tensor]:
     with pytest.raises((CheckpointError, ValueError), match="is in use by process"):
-        fit(small_model(), Letters(), None, settings(), out=out, team=team)
-    return {"rank": torch.tensor(team.rank)}
+        fit(small_model(), Letters(), None, settings(), out=out, group=group)
+    return {"rank": torch.tensor(group.rank)}
 
 
 def test_of_several_processes_the_first_holds_the_folder(tmp_path: Path) -> None:

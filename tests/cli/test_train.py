@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from linnet.cli.train import train as app
 from linnet.cli.train_options import ModelOptions, Run
@@ -30,6 +29,7 @@ from tests.cli.command import (
     last_of_each,
     linnet,
     refused,
+    weights,
     write_csv,
     write_npz,
     write_pngs,
@@ -42,11 +42,6 @@ KINDS = ("text", "image", "speech", "stream")
 SMALL_TEXT = (*TINY, "--seq-len", "32")
 SMALL_STREAM = (*TINY, "--context", "16")
 pytestmark = pytest.mark.usefixtures("elsewhere")
-
-
-def weights(out: Path) -> dict[str, torch.Tensor]:
-    found = load_file(out / (out / "latest").read_text().strip() / "model.safetensors")
-    return {name: x.clone() for name, x in found.items()}  # not the file's own memory, which a test may damage
 
 
 def same(a: Path, b: Path) -> bool:
@@ -80,14 +75,14 @@ def test_own_data(tmp_path: Path, capsys: Capsys, kind: str, make: Callable[[Pat
     assert (done.status, done.out) == (0, ""), done.err
     assert "4 steps in" in done.err
     assert "linnet eval runs/one" in done.err
-    told = json.loads(Path("runs/one/run.json").read_text())
-    assert told["kind"] == kind
-    assert told["model"]["d_model"] == 16
-    assert told["train"]["steps"] == 4
-    assert str(data.resolve()) in str(told["data"])  # absolute: resumed from anywhere
+    stored = json.loads(Path("runs/one/run.json").read_text())
+    assert stored["kind"] == kind
+    assert stored["model"]["d_model"] == 16
+    assert stored["train"]["steps"] == 4
+    assert str(data.resolve()) in str(stored["data"])  # absolute: resumed from anywhere
     steps = [line["step"] for line in read_log(Path("runs/one/log.jsonl")) if line["kind"] == "step"]
     assert steps == [1, 2, 3, 4]
-    assert Model.from_pretrained("runs/one").config.to_dict() == told["model"]
+    assert Model.from_pretrained("runs/one").config.to_dict() == stored["model"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,16 +95,16 @@ def test_without_any_file_what_is_shipped_or_generated(capsys: Capsys, kind: str
 def test_several_mixers_and_options_reach_the_model(capsys: Capsys, book: Path) -> None:
     options = ("--mixer", "conv", "rebased", "--key-dim", "4", "--mlp", "swiglu", "--norm", "rms", "--n-layers", "2")
     linnet(capsys, "train", "text", book, *SMALL_TEXT, *options, "--betas", "0.8", "0.9", "--clip-each", "0.5")
-    told = json.loads(Path("runs/text/run.json").read_text())
-    found = {name: told["model"][name] for name in ("mixer", "key_dim", "mlp", "norm", "n_layers")}
-    assert found == {"mixer": ["conv", "rebased"], "key_dim": 4, "mlp": "swiglu", "norm": "rms", "n_layers": 2}
-    assert (told["train"]["betas"], told["train"]["clip_each"]) == ([0.8, 0.9], 0.5)
+    stored = json.loads(Path("runs/text/run.json").read_text())
+    model = {name: stored["model"][name] for name in ("mixer", "key_dim", "mlp", "norm", "n_layers")}
+    assert model == {"mixer": ["conv", "rebased"], "key_dim": 4, "mlp": "swiglu", "norm": "rms", "n_layers": 2}
+    assert (stored["train"]["betas"], stored["train"]["clip_each"]) == ([0.8, 0.9], 0.5)
 
 
 def test_a_preset_of_another_task_becomes_one_of_this(capsys: Capsys, book: Path) -> None:
     assert linnet(capsys, "train", "text", book, *SMALL_TEXT, "--preset", "speech-small").status == 0
-    told = json.loads(Path("runs/text/run.json").read_text())["model"]
-    assert (told["task"], told["causal"], told["vocab_size"]) == ("language", True, 256)
+    stored = json.loads(Path("runs/text/run.json").read_text())["model"]
+    assert (stored["task"], stored["causal"], stored["vocab_size"]) == ("language", True, 256)
 
 
 def test_a_short_trial_needs_no_warmup_option(capsys: Capsys, book: Path) -> None:
@@ -123,11 +118,11 @@ def test_a_short_trial_needs_no_warmup_option(capsys: Capsys, book: Path) -> Non
     )
 
 
-# --- going on
+# --- resuming
 
 
 @pytest.mark.parametrize("how", ["resume", "--resume"])
-def test_a_run_that_was_ended_goes_on_bit_for_bit(capsys: Capsys, book: Path, how: str) -> None:
+def test_an_interrupted_run_resumes_bit_for_bit(capsys: Capsys, book: Path, how: str) -> None:
     command = ("train", "text", book, *SMALL_TEXT, "--dropout", "0.1", "--eval-every", "4")
     assert linnet(capsys, *command, "--steps", "8", "--out", "whole").status == 0
     assert linnet(capsys, *command, "--steps", "4", "--out", "parts").status == 0
@@ -140,7 +135,7 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(capsys: Capsys, book: Path, ho
     assert json.loads(Path("parts/run.json").read_text())["train"]["steps"] == 8
 
 
-def test_resume_starts_a_run_that_is_not_there_yet(capsys: Capsys, book: Path) -> None:
+def test_resume_starts_a_run_that_does_not_exist_yet(capsys: Capsys, book: Path) -> None:
     assert linnet(capsys, "train", "text", book, *SMALL_TEXT, "--resume").status == 0
     done = linnet(capsys, "train", "text", book, *SMALL_TEXT, "--resume")
     assert done.status == 0
@@ -189,7 +184,7 @@ def test_a_run_is_not_overwritten(capsys: Capsys, book: Path) -> None:
     assert before == {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(capsys: Capsys, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_saves_and_names_the_resume_command(capsys: Capsys, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Watcher.on_event
 
     def interrupt(self: Watcher, event: Any) -> None:
@@ -203,7 +198,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(capsys: Capsys, book: Path, monkeypa
         patch.setattr(Watcher, "on_event", interrupt)
         done = linnet(capsys, *command, "--out", "parts")
     assert done.status == 130
-    assert "stopped by SIGINT after step 3, and saved; go on with: linnet train resume parts" in done.err
+    assert "stopped by SIGINT after step 3, and saved; continue with: linnet train resume parts" in done.err
     assert linnet(capsys, "train", "resume", "parts").status == 0
     assert same(Path("whole"), Path("parts"))
 
@@ -224,7 +219,7 @@ def test_the_commands_are_read_without_torch() -> None:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "resume", "presets"])
-def test_help_says_something_of_every_option(capsys: Capsys, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_help_describes_every_option(capsys: Capsys, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     done = linnet(capsys, "train", kind, "--help")
     assert done.status == 0
@@ -254,7 +249,7 @@ def test_presets_are_listed_with_their_size(capsys: Capsys, monkeypatch: pytest.
     assert {name: row["config"] for name, row in listed.items()} == {n: c.to_dict() for n, c in PRESETS.items()}
 
 
-def test_a_preset_is_shown_whole(capsys: Capsys) -> None:
+def test_a_preset_is_printed_in_full(capsys: Capsys) -> None:
     assert json.loads(linnet(capsys, "train", "presets", "mnist").out) == PRESETS["mnist"].to_dict()
     assert "did you mean 'mnist'" in refused(capsys, "train", "presets", "minst")
 
@@ -274,7 +269,7 @@ def test_a_real_process_interrupted_and_resumed(tmp_path: Path, book: Path, caps
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert "go on with: linnet train resume run" in err
+    assert "continue with: linnet train resume run" in err
     done = int(Path("run/latest").read_text().strip()[-8:])
     assert linnet(capsys, "train", "resume", "run", "--steps", done + 2).status == 0
     assert linnet(capsys, *command, "--steps", done + 2, "--out", "whole").status == 0

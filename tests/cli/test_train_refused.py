@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from linnet.train import checkpoint
 from tests.cli.command import (
     TINY,
     linnet,
     refused,
+    weights,
     write_csv,
     write_speech,
 )
@@ -26,11 +27,6 @@ SMALL_STREAM = (*TINY, "--context", "16")
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def weights(out: Path) -> dict[str, torch.Tensor]:
-    found = load_file(out / (out / "latest").read_text().strip() / "model.safetensors")
-    return {name: x.clone() for name, x in found.items()}  # not the file's own memory, which a test may damage
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -38,13 +34,13 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
         (("--preset", "char-smal"), r"unknown preset 'char-smal'; did you mean 'char-small'\?"),
         (("--positions", "rotari"), r"unknown positions 'rotari'; did you mean 'rotary'\?"),
         (("--d-model", "30", "--n-heads", "4"), r"d_model \(30\) must be a multiple of n_heads \(4\)"),
-        (("--steps", "0"), "steps is 0; accepted: a whole number >= 1"),
-        (("--batch-size", "6", "--accumulate", "4"), r"accumulate is 4; accepted: a divisor of batch_size \(6\)"),
-        (("--lr", "inf"), "lr is inf"),
-        (("--threads", "0"), "threads is 0"),
+        (("--steps", "0"), "--steps is 0; accepted: a whole number, 1 or more"),
+        (("--batch-size", "6", "--accumulate", "4"), r"--accumulate is 4; accepted: a divisor of batch_size \(6\)"),
+        (("--lr", "inf"), "--lr is inf"),
+        (("--threads", "0"), "--threads is 0"),
         (("--tokenizer", "bpee"), r"unknown tokenizer.* 'bpee'; did you mean 'bpe'\?"),
         (("--seq-len", "100000"), "too few for seq_len = 100000"),
-        (("--tokenizer", "bpe", "--vocab-size", "5"), "vocab_size is 5"),
+        (("--tokenizer", "bpe", "--vocab-size", "5"), "--vocab-size is 5"),
     ],
 )
 def test_a_bad_option_is_one_sentence(capsys: Capsys, book: Path, options: tuple[str, ...], named: str) -> None:
@@ -71,7 +67,7 @@ def test_a_bad_text_leaves_nothing_behind(capsys: Capsys, content: bytes | None,
     assert sorted(Path().rglob("*")) == before
 
 
-def test_binary_is_read_when_asked_for(capsys: Capsys) -> None:
+def test_binary_is_read_on_request(capsys: Capsys) -> None:
     Path("data.bin").write_bytes(bytes(range(256)) * 20)
     assert linnet(capsys, "train", "text", "data.bin", *SMALL_TEXT, "--allow-binary").status == 0
 
@@ -93,7 +89,7 @@ def test_out_that_is_a_file(capsys: Capsys, book: Path, out: str) -> None:
     assert Path("note.txt").read_text() == "keep"
 
 
-def test_a_folder_is_no_text(capsys: Capsys, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_text(capsys: Capsys, tmp_path: Path) -> None:
     assert "is a folder" in refused(capsys, "train", "text", tmp_path, *SMALL_TEXT)
 
 
@@ -114,7 +110,7 @@ def test_an_unknown_set_suggests_the_nearest(capsys: Capsys, kind: str, name: st
 def test_a_recording_at_another_rate(capsys: Capsys) -> None:
     write_speech(Path("wavs"), odd_rate=11025)
     sentence = refused(capsys, "train", "speech", "wavs", *TINY)
-    assert re.search(r"take10.wav is at 11025 Hz, 8000 Hz is wanted; .*--resample", sentence)
+    assert re.search(r"take10.wav is at 11025 Hz, and 8000 Hz is required; .*--resample", sentence)
     assert not Path("runs").exists()
     assert linnet(capsys, "train", "speech", "wavs", *TINY, "--resample").status == 0
 
@@ -123,7 +119,7 @@ def test_options_that_a_set_of_speech_does_not_have(capsys: Capsys) -> None:
     assert "--stacked" in refused(capsys, "train", "speech", "generated", "--stacked", "2", *TINY)
     write_speech(Path("wavs"))
     sentence = refused(capsys, "train", "speech", "wavs", "--targets", "phones", *TINY)
-    assert "--targets is no option of wavs speech; accepted: --stacked, --with-deltas, --resample" in sentence
+    assert "--targets is not an option of wavs speech; accepted: --stacked, --with-deltas, --resample" in sentence
 
 
 @pytest.mark.parametrize("way", ["forward", "drop"])
@@ -136,7 +132,7 @@ def test_missing_values(capsys: Capsys, way: str) -> None:
     assert linnet(capsys, "train", "stream", "load.csv", *SMALL_STREAM, "--missing", way).status == 0
 
 
-def test_a_column_that_is_not_there(capsys: Capsys) -> None:
+def test_a_column_that_does_not_exist(capsys: Capsys) -> None:
     write_csv(Path("load.csv"))
     assert "did you mean 'wind'" in refused(capsys, "train", "stream", "load.csv", *SMALL_STREAM, "--targets", "wnd")
 
@@ -156,14 +152,14 @@ def damage_half(folder: Path) -> str:
 
 def damage_shape(folder: Path) -> str:
     """A tensor of another shape in a checkpoint that is otherwise as it should be, sums included."""
-    found = checkpoint.read(folder)
-    found.model["embed.weight"] = found.model["embed.weight"][:-1].contiguous()
+    loaded = checkpoint.read(folder)
+    loaded.model["embed.weight"] = loaded.model["embed.weight"][:-1].contiguous()
 
     def write(to: Path) -> None:
-        save_file(found.model, to / "model.safetensors")
-        (to / "config.json").write_text(json.dumps(found.config))
+        save_file(loaded.model, to / "model.safetensors")
+        (to / "config.json").write_text(json.dumps(loaded.config))
 
-    checkpoint.save(folder.parent.parent, found.trainer, write, found.optimizer)
+    checkpoint.save(folder.parent.parent, loaded.trainer, write, loaded.optimizer)
     return "'embed.weight' has shape [255, 16]"
 
 

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from linnet.cli import train_show
-from linnet.cli.train_show import Watcher, duration, shown
+from linnet.cli.common import duration
+from linnet.cli.train_show import Watcher, format_metrics
 from linnet.data import ByteTokenizer, TextSource
 from linnet.models import preset
 from linnet.train import Event, Result, TrainConfig
@@ -101,8 +102,8 @@ def test_other_processes_are_silent(run: tuple[Job, Data], capsys: pytest.Captur
 
 
 def test_the_last_lines_say_what_to_do(run: tuple[Job, Data]) -> None:
-    done = "100 steps in 1:05 (100 tokens/s); held out: 2.0000 nats, 3.0000 bits/byte\nkept in runs/[a]"
-    stopped = "stopped by SIGINT after step 7, and saved; go on with: linnet train resume runs/[a]"
+    done = "100 steps in 1:05 (100 tokens/s); held out: 2.0000 nats, 3.0000 bits/byte\nsaved in runs/[a]"
+    stopped = "stopped by SIGINT after step 7, and saved; continue with: linnet train resume runs/[a]"
     for given, expected in ((result(), done), (result(stopped="SIGINT", step=7), stopped)):
         screen, out = console(terminal=False)
         Watcher(*run, Path("runs/[a]"), console=screen).finish(given)
@@ -120,7 +121,7 @@ def test_the_last_lines_say_what_to_do(run: tuple[Job, Data]) -> None:
     ],
 )
 def test_no_number_is_shown_twice(metrics: dict[str, float], expected: str) -> None:
-    assert shown(metrics) == expected
+    assert format_metrics(metrics) == expected
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.6, "1:00"), (125, "2:05"), (3723.2, "1:02:03")])

@@ -80,12 +80,12 @@ def test_bad_archives_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         an4(targets="phone", path=path)
     with pytest.raises(ValueError, match=r"clstk/s00/u-s00 has the word 'STOP', which is not in an4.dic"):
         an4(path=build(tmp_path / "b.zip", text="STOP"))
-    with pytest.raises(ValueError, match=r"u-s00.mfc says 156 numbers and has 624 bytes; it is damaged"):
+    with pytest.raises(ValueError, match=r"u-s00.mfc states 156 numbers and has 624 bytes; it is damaged"):
         an4(path=build(tmp_path / "c.zip", feature=mfc(cepstra(0))[:-4]))
     with pytest.raises(ValueError, match="clstk/s00/u-s00 has 2 frames, but its 5 symbols need 5"):
         an4(stacked=6, path=path)
     (tmp_path / "d.zip").write_bytes(path.read_bytes()[:500])
-    with pytest.raises(ValueError, match=r"d.zip is not a whole zip file"):
+    with pytest.raises(ValueError, match=r"d.zip is not a complete zip file"):
         an4(path=tmp_path / "d.zip")
     monkeypatch.setattr("linnet.data.speech.data_folder", lambda name: None)
     with pytest.raises(

@@ -97,7 +97,7 @@ def test_what_is_no_byte_level_bpe_is_refused(tmp_path: Path) -> None:
     whole = json.dumps(data)
     data["model"] = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
     for text in ('{"a": 1}', json.dumps(data), whole.replace('"BPE"', '"Nothing"')):
-        with pytest.raises(ValueError, match="is no byte-level BPE tokenizer; accepted: what BPETokenizer"):
+        with pytest.raises(ValueError, match="is not a byte-level BPE tokenizer; accepted: what BPETokenizer"):
             BPETokenizer.from_json(text)
     (tmp_path / "tokenizer.json").write_text(whole[: len(whole) // 2], encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer\.json: this is not JSON"):
@@ -108,7 +108,7 @@ def test_arguments_that_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"texts is one str; accepted: an iterable of str; use \[text\]"):
         BPETokenizer.train("a text", 300)
     for size in (255, True, 300.0):
-        with pytest.raises(ValueError, match=f"vocab_size is {size!r}; accepted: an integer >= 256"):
+        with pytest.raises(ValueError, match=f"vocab_size is {size!r}; accepted: a whole number, 256 or more"):
             BPETokenizer.train([], size)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="token id 400 at position 0"):
         TOKENIZER.decode([400])

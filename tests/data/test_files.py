@@ -54,7 +54,7 @@ def test_pieces_end_before_single_spaces_or_hold_none(tmp_path_factory: pytest.T
 @pytest.mark.parametrize(
     ("data", "at"), [(b"0123456789\xff", 10), (b"01234\xe2\x82x", 5), (b"0123456789\xf0\x9f\x90", 10)]
 )
-def test_the_byte_that_is_no_utf8_is_named(tmp_path: Path, data: bytes, at: int) -> None:
+def test_the_byte_that_is_not_utf8_is_named(tmp_path: Path, data: bytes, at: int) -> None:
     path = tmp_path / "t.txt"
     path.write_bytes(data)
     with pytest.raises(
@@ -82,7 +82,7 @@ def test_damaged_packing_is_named(tmp_path: Path, packed: str, damage: str) -> N
     data = PACK[packed](np.random.default_rng(0).bytes(5000))
     path = tmp_path / "t"
     path.write_bytes(data[:-100] if damage == "cut" else data[:2000] + bytes(20) + data[2020:])
-    with pytest.raises(ValueError, match=rf"t is a damaged {packed} file \(.+\); fetch or pack it again"):
+    with pytest.raises(ValueError, match=rf"t is a damaged {packed} file \(.+\); download or compress it again"):
         list(byte_pieces(path))
 
 
@@ -129,7 +129,7 @@ def test_all_of_a_small_content_is_hashed() -> None:
     ],
 )
 def test_binary_data_is_refused(data: bytes, what: str) -> None:
-    with pytest.raises(ValueError, match=f"f has .*{what}: it looks like binary data; .* give allow_binary=True"):
+    with pytest.raises(ValueError, match=f"f has .*{what}: it looks like binary data; .* pass allow_binary=True"):
         check_text(np.frombuffer(data, np.uint8), "f")
 
 

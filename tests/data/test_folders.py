@@ -1,4 +1,4 @@
-"""Where data sets are looked for: the environment first, then beside the repository, else nowhere."""
+"""Where data sets are looked for: the environment first, then next to the repository, else nowhere."""
 
 from __future__ import annotations
 

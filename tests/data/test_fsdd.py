@@ -91,7 +91,7 @@ def test_bad_options_and_archives(archive: Path, tmp_path: Path, monkeypatch: py
         fsdd(concat=(3, 2), path=archive)
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as file:
         file.writestr("recordings/0_x_0.wav", sound(0, rate=16000))
-    with pytest.raises(ValueError, match=r"recordings/0_x_0.wav is at 16000 Hz, 8000 Hz is wanted"):
+    with pytest.raises(ValueError, match=r"recordings/0_x_0.wav is at 16000 Hz, and 8000 Hz is required"):
         fsdd("test", path=tmp_path / "b.zip")
     with pytest.raises(ValueError, match=r"b.zip has no recordings digit_speaker_take.wav for train"):
         fsdd("train", path=tmp_path / "b.zip")

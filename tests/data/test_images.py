@@ -144,7 +144,7 @@ def test_a_set_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     whole = idx(GREY)
     for data, message in [
-        (whole[:-5], r"says \[25, 3, 4\] and holds 295 bytes; it is damaged"),
+        (whole[:-5], r"states \[25, 3, 4\] and holds 295 bytes; it is damaged"),
         (gzip.compress(whole)[:-30], "is a damaged gzip file"),
         (b"GIF89a....", "begins with b'GIF8'; accepted: idx files"),
         (b"", "begins with b''"),
@@ -157,7 +157,7 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds \['pictures'\]; accepted: images as one of images, x"):
         load_images(tmp_path / "a.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
-    with pytest.raises(ValueError, match="is not a whole zip file"):
+    with pytest.raises(ValueError, match="is not a complete zip file"):
         load_images(tmp_path / "cut.npz")
 
 
@@ -168,17 +168,17 @@ def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
 
 
 def test_png_of_two_sizes_or_damaged_or_none(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no PNG files"):
+    with pytest.raises(ValueError, match="has neither PNG files"):
         load_images(tmp_path)
     png(tmp_path / "a.png", GREY[0])
     png(tmp_path / "b.png", COLOUR[0])
-    with pytest.raises(ValueError, match=r"b.png is \[2, 3, 3\], a.png is \[3, 4\]; accepted: one size"):
+    with pytest.raises(ValueError, match=r"b.png is \[2, 3, 3\], a.png is \[3, 4\]; accepted: images of one size"):
         load_images(tmp_path)
     png(tmp_path / "b.png", np.zeros((3, 4), np.uint16))
-    with pytest.raises(ValueError, match=r"b.png has pixels of kind I;16; accepted: 8 bits"):
+    with pytest.raises(ValueError, match=r"b.png has pixels of mode I;16; accepted: 8 bits"):
         load_images(tmp_path)
     (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"b.png is not a whole PNG file"):
+    with pytest.raises(ValueError, match=r"b.png is not a complete PNG file"):
         load_images(tmp_path)
 
 

@@ -28,7 +28,7 @@ def made(pieces: list[str] | None = None) -> LlamaTokenizer:
 
 
 def words_only() -> LlamaTokenizer:
-    """Without a piece that goes on after a word: this one may encode word by word."""
+    """Without a piece that continues after a word: this one may encode word by word."""
     return made(["ba" if piece == "b " else piece for piece in PIECES])
 
 
@@ -99,8 +99,8 @@ def test_json_and_back(tmp_path: Path) -> None:
         ({"scores": [0.0]}, "276 pieces with 1 scores; accepted: 259 or more of both, alike"),
         ({"scores": [*SCORES[:-1], "x"]}, "the score of piece 275 is 'x'; accepted: a number"),
         ({"scores": [*SCORES[:-1], float("nan")]}, "the number NaN is not finite"),
-        ({"pieces": [*PIECES[:-1], 7]}, "piece 275 is 7; accepted: a text that is not empty"),
-        ({"pieces": [*PIECES[:-1], ""]}, "piece 275 is ''; accepted: a text that is not empty"),
+        ({"pieces": [*PIECES[:-1], 7]}, "piece 275 is 7; accepted: a string that is not empty"),
+        ({"pieces": [*PIECES[:-1], ""]}, "piece 275 is ''; accepted: a string that is not empty"),
         ({"pieces": [*PIECES[:3], "x", *PIECES[4:]]}, "piece 3 is 'x'; accepted: <0x00> to <0xFF>"),
         ({"special": [[1]]}, r"the special id \[1\] is outside the vocabulary"),
         ({"special": [999]}, "the special id 999 is outside the vocabulary; accepted: 0 to 275"),
@@ -137,27 +137,29 @@ def test_the_file_of_llama2c_plain_and_packed(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_refused(data: bytes, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "t.bin").write_bytes(data)
-    with pytest.raises(ValueError, match=rf"t\.bin is no llama2\.c tokenizer: .*({sentence}).*; accepted: a tokenizer"):
+    with pytest.raises(
+        ValueError, match=rf"t\.bin is not a llama2\.c tokenizer: .*({sentence}).*; accepted: a tokenizer"
+    ):
         LlamaTokenizer.read(tmp_path / "t.bin")
 
 
 def library_json(pieces: list[str], scores: list[float]) -> dict[str, Any]:
     """The same tokenizer as the `tokenizers` library has it: all joins, best score first."""
-    spelled = [piece.replace(" ", "\u2581") for piece in pieces]
-    known = set(spelled[259:])
+    written = [piece.replace(" ", "\u2581") for piece in pieces]
+    known = set(written[259:])
     joins = [
         (score, piece[:cut], piece[cut:])
-        for piece, score in zip(spelled[259:], scores[259:], strict=True)
+        for piece, score in zip(written[259:], scores[259:], strict=True)
         for cut in range(1, len(piece))
         if piece[:cut] in known and piece[cut:] in known
     ]
     merges = [[a, b] for _, a, b in sorted(joins, key=lambda join: -join[0])]
-    spelled[1], spelled[2] = "<s>", "</s>"
-    vocab = {piece: i for i, piece in enumerate(spelled)}
+    written[1], written[2] = "<s>", "</s>"
+    vocab = {piece: i for i, piece in enumerate(written)}
     model = {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None}
     model |= {"end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "vocab": vocab, "merges": merges}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{"id": i, "content": spelled[i], **flags} for i in range(3)]
+    added = [{"id": i, "content": written[i], **flags} for i in range(3)]
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
     spaces = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, replace]}
     empty = {"truncation": None, "padding": None, "pre_tokenizer": None, "post_processor": None, "decoder": None}
@@ -184,7 +186,7 @@ def test_the_json_of_the_library(joined: bool, tmp_path: Path) -> None:
     [
         (
             {"normalizer": None},
-            "'BPE' tokenizer, byte_fallback True; accepted: BPE with byte_fallback that puts a space",
+            "'BPE' tokenizer, byte_fallback True; accepted: BPE with byte_fallback that prepends a space",
         ),
         ({"model": {"type": "BPE", "byte_fallback": True}}, "3 pieces with 3 scores; accepted: 259 or more"),
         ({"added_tokens": [{"id": 400, "content": "<x>"}]}, "277 pieces have ids up to 400; accepted: 0 to 276, each"),

@@ -111,7 +111,7 @@ def test_shares_are_contiguous_and_make_up_the_batch(part: list[int], world: int
 def test_share_refuses_a_batch_that_does_not_divide() -> None:
     with pytest.raises(ValueError, match="a batch of 10 rows does not divide over 4 processes; use a multiple of 4"):
         share(list(range(10)), 0, 4)
-    with pytest.raises(ValueError, match="rank is 2; accepted: an integer from 0 to 1"):
+    with pytest.raises(ValueError, match="rank is 2; accepted: a whole number from 0 to 1"):
         share([0, 1], 2, 2)
 
 
@@ -127,5 +127,5 @@ def test_share_refuses_a_batch_that_does_not_divide() -> None:
     ],
 )
 def test_arguments_out_of_range_are_named(arguments: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{name} is .*; accepted: an integer from"):
+    with pytest.raises(ValueError, match=rf"^{name} is .*; accepted: a whole number from"):
         rows(*arguments)

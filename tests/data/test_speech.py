@@ -146,7 +146,7 @@ def test_folder_with_deltas_stacked_and_the_table_of_a_model(folder: Path) -> No
 
 def test_folder_with_another_rate(folder: Path) -> None:
     record(folder / "r05.wav", 0.5, rate=11025)
-    with pytest.raises(ValueError, match=r"r05.wav is at 11025 Hz, 8000 Hz is wanted; pass resample=True"):
+    with pytest.raises(ValueError, match=r"r05.wav is at 11025 Hz, and 8000 Hz is required; pass resample=True"):
         speech_folder(folder)
     source = speech_folder(folder, resample=True)
     for u in source.utterances:

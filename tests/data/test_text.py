@@ -32,9 +32,9 @@ def written(folder: Path, text: str | bytes = TEXT, name: str = "t.txt") -> Path
 
 
 def targets(source: TextSource) -> list[int]:
-    """Everything a source asks for, row by row."""
-    found = source.batch(range(source.length))["targets"].flatten()
-    return found[found != -100].tolist()
+    """All targets of a source, row by row."""
+    targets = source.batch(range(source.length))["targets"].flatten()
+    return targets[targets != -100].tolist()
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, BPE], ids=["byte", "bpe"])
@@ -197,9 +197,9 @@ def test_texts_that_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_binary_garbage_needs_to_be_asked_for(tmp_path: Path, pack: Any) -> None:
+def test_binary_data_needs_allow_binary(tmp_path: Path, pack: Any) -> None:
     path = written(tmp_path, pack(bytes(range(256)) * 20), "garbage.bin")
-    with pytest.raises(ValueError, match=r"garbage\.bin has 20 NUL bytes: .* give allow_binary=True"):
+    with pytest.raises(ValueError, match=r"garbage\.bin has 20 NUL bytes: .* pass allow_binary=True"):
         TextSource(path, BYTES, 16)
     source = TextSource(path, BYTES, 16, allow_binary=True)
     assert source.batch([0])["tokens"][0].tolist() == list(range(16))
@@ -208,7 +208,7 @@ def test_binary_garbage_needs_to_be_asked_for(tmp_path: Path, pack: Any) -> None
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"seq_len": 0}, "seq_len is 0; accepted: an integer >= 1"),
+        ({"seq_len": 0}, "seq_len is 0; accepted: a whole number, 1 or more"),
         ({"seq_len": 2.5}, "seq_len is 2.5; accepted"),
         ({"split": "vaild"}, "unknown split 'vaild'; did you mean 'valid'"),
         ({"valid_fraction": 1.5}, "valid_fraction is 1.5; accepted: a number from 0 to 1"),

@@ -20,7 +20,7 @@ BPE = BPETokenizer.train([TEXT], 300)
 
 
 class Counting(Tokenizer):
-    """Characters as ids, counting how often it is asked; `shift` makes ids that are wrong."""
+    """Characters as ids, counting its calls; `shift` makes the ids wrong."""
 
     name, vocab_size = "counting", 1000
 
@@ -124,7 +124,7 @@ def test_a_changed_id_is_seen_in_a_file_of_any_size(tmp_path: Path) -> None:
     assert read_tokens(file, dtype, meta) is None
 
 
-def test_another_text_of_the_same_name_or_a_later_change_is_read_anew(text: Path, tmp_path: Path) -> None:
+def test_another_text_of_the_same_name_or_a_later_change_is_read_again(text: Path, tmp_path: Path) -> None:
     tokenizer = Counting()
     tokens_of(text, tokenizer, tmp_path / "cache")
     calls = tokenizer.calls

@@ -40,7 +40,7 @@ def test_a_lone_surrogate_is_refused() -> None:
         ByteTokenizer().encode("ab\udc80")
 
 
-def test_what_it_says_of_itself() -> None:
+def test_name_size_and_fingerprint() -> None:
     tokenizer = ByteTokenizer()
     assert (tokenizer.name, tokenizer.vocab_size) == ("byte", 256)
     assert tokenizer.fingerprint == "c8bfa69fc7cc9a74"  # in files of users: it may never change
@@ -57,7 +57,7 @@ def test_saved_and_loaded(tmp_path: Path, name: str) -> None:
     assert loaded.fingerprint == ByteTokenizer().fingerprint
 
 
-def test_loading_refuses_what_is_no_tokenizer(tmp_path: Path) -> None:
+def test_loading_refuses_other_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*tokenizer\.json; write one with"):
         load_tokenizer(tmp_path)
     file = tmp_path / "t.json"

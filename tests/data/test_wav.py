@@ -51,7 +51,7 @@ def test_values_channels_and_rate(tmp_path: Path, reader: str) -> None:
 
 def test_another_rate_is_refused_with_the_way_out(tmp_path: Path, reader: str) -> None:
     path = write(tmp_path / "a.wav", np.zeros((800, 1)), 8000)
-    with pytest.raises(ValueError, match=r"a.wav is at 8000 Hz, 16000 Hz is wanted; pass resample=True"):
+    with pytest.raises(ValueError, match=r"a.wav is at 8000 Hz, and 16000 Hz is required; pass resample=True"):
         read_wav(path, 16000)
     signal, rate = read_wav(path, 16000, resample=True)
     assert (len(signal), rate) == (1600, 16000)
@@ -74,7 +74,7 @@ def test_eight_bits_need_soundfile(tmp_path: Path, reader: str) -> None:
         assert read_wav(path)[0].tolist() == [0.5] * 10
     else:
         with pytest.raises(
-            ValueError, match=r"8-bit samples, without soundfile 16 is read; pip install linnet\[audio\]"
+            ValueError, match=r"8-bit samples; accepted without soundfile: 16; pip install linnet\[audio\]"
         ):
             read_wav(path)
 
@@ -86,7 +86,7 @@ def test_samples_that_are_not_finite(tmp_path: Path) -> None:
         "<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + 16, b"WAVE", b"fmt ", 16, 3, 1, 8000, 32000, 4, 32, b"data", 16
     )
     (tmp_path / "nan.wav").write_bytes(head + data)
-    with pytest.raises(ValueError, match=r"nan.wav holds samples that are not finite"):
+    with pytest.raises(ValueError, match=r"nan.wav has samples that are not finite"):
         read_wav(tmp_path / "nan.wav")
 
 

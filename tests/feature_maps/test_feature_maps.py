@@ -1,4 +1,4 @@
-"""One table of maps, and what every map must keep: width, kernel, one token at a time, gradients, dtype."""
+"""What every feature map must satisfy: width, kernel, one token at a time, gradients, dtype."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ every_map = pytest.mark.parametrize("name", TABLE)
 
 
 def make(name: str) -> FeatureMap:
-    """The map with its parameters moved off their starting values, so that gamma = 1 or W = I hide nothing."""
+    """Return the map with its parameters moved off their initial values, so that gamma = 1 or W = I hide nothing."""
     feature_map = TABLE[name][0]()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -81,7 +81,7 @@ def sides(feature_map: FeatureMap) -> tuple[Callable[[Tensor], Tensor], Callable
 
 
 @every_map
-def test_width_is_what_the_map_says(name: str) -> None:
+def test_features_have_the_stated_width(name: str) -> None:
     feature_map = make(name)
     assert feature_map.feature_dim == TABLE[name][1]
     for phi in (*sides(feature_map), feature_map):
@@ -142,7 +142,7 @@ def test_dtype_is_kept_and_close(name: str, dtype: torch.dtype) -> None:
 
 @every_map
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_a_map_cast_as_a_module_still_answers_in_the_dtype_of_its_input(name: str, dtype: torch.dtype) -> None:
+def test_a_cast_map_returns_the_dtype_of_its_input(name: str, dtype: torch.dtype) -> None:
     feature_map = make(name).to(dtype)
     for given in (torch.float32, dtype):
         out = feature_map.map_k(draw(2, H, D, dtype=given))

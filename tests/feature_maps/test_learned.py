@@ -28,7 +28,7 @@ def test_hedgehog_starts_as_softmax_of_x_and_minus_x() -> None:
 
 
 @pytest.mark.parametrize("build", [Hedgehog, T2R])
-def test_each_head_has_its_own_weights_and_k_its_own_unless_tied(build) -> None:
+def test_weights_are_per_head_and_separate_for_k_unless_tied(build) -> None:
     x = draw(5, H, D)
     apart, tied = build(D, H, tie_qk=False).double(), build(D, H, tie_qk=True).double()
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_t2r_is_relu_of_a_linear_layer_per_head() -> None:
     assert all(p.abs().max() <= D**-0.5 and p.std() > 0.1 for p in feature_map.parameters())
 
 
-def test_t2r_start_is_reproducible() -> None:
+def test_t2r_initialisation_is_reproducible() -> None:
     one, two = (T2R(D, H, generator=torch.Generator().manual_seed(2)) for _ in range(2))
     assert torch.equal(one.q.weight, two.q.weight)
 
@@ -83,15 +83,15 @@ def test_softmax_features_sum_to_one() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Hedgehog(0), r"head_dim \(0\)"),
-        (lambda: Hedgehog(D, 0), r"n_heads \(0\)"),
+        (lambda: Hedgehog(0), r"head_dim is 0; accepted: a whole number"),
+        (lambda: Hedgehog(D, 0), r"n_heads is 0; accepted: a whole number"),
         (lambda: Hedgehog(D, activation="halve"), "did you mean 'halves'"),
-        (lambda: T2R(D, feature_dim=0), r"feature_dim \(0\)"),
+        (lambda: T2R(D, feature_dim=0), r"feature_dim is 0; accepted: a whole number"),
         (lambda: T2R(D, H)(torch.ones(5, 2, D)), r"n_heads=3, head_dim=4\] and received \[5, 2, 4\]"),
-        (lambda: DPFP(D, nu=0), r"nu \(0\)"),
+        (lambda: DPFP(D, nu=0), r"nu is 0; accepted: a whole number"),
         (lambda: DPFP(D, nu=8), r"nu \(8\) must be at most 2 head_dim - 1 = 7"),
         (lambda: DPFP(D)(torch.ones(5)), r"received \[5\]"),
-        (lambda: SoftmaxFeatures(0), r"head_dim \(0\)"),
+        (lambda: SoftmaxFeatures(0), r"head_dim is 0; accepted: a whole number"),
         (lambda: SoftmaxFeatures(D)(torch.ones(5)), r"received \[5\]"),
     ],
 )

@@ -16,12 +16,12 @@ def test_none_means_already_mapped() -> None:
 
 @pytest.mark.parametrize("name", fm.PARAMETER_FREE)
 def test_a_name_is_built_once_per_width(name: str) -> None:
-    found = fm.resolve(name, 8)
-    assert type(found) is fm.FEATURE_MAPS[name]
-    assert found.head_dim == 8
-    assert fm.resolve(name, 8) is found
+    feature_map = fm.resolve(name, 8)
+    assert type(feature_map) is fm.FEATURE_MAPS[name]
+    assert feature_map.head_dim == 8
+    assert fm.resolve(name, 8) is feature_map
     assert fm.resolve(name, 9).head_dim == 9
-    assert not found.state_dict()
+    assert not feature_map.state_dict()
 
 
 @pytest.mark.parametrize("name", [n for n in fm.FEATURE_MAPS if n not in fm.PARAMETER_FREE])
@@ -32,7 +32,7 @@ def test_a_map_with_parameters_or_draws_must_be_built_by_the_caller(name: str) -
         fm.resolve(name, 16)
 
 
-def test_an_object_is_itself_if_its_width_fits() -> None:
+def test_an_object_is_returned_if_its_width_matches() -> None:
     feature_map = fm.ReBased(16, 4)
     assert fm.resolve(feature_map, 16) is feature_map
     with pytest.raises(ValueError, match=r"built for head_dim 16 but q and k have width 8; build it with ReBased"):
@@ -47,7 +47,7 @@ def test_unknown_names_get_a_suggestion() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, torch.relu, fm.Elu])
-def test_something_else_altogether(wrong: object) -> None:
+def test_other_types_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="must be a name, a FeatureMap object or None"):
         fm.resolve(wrong, 8)  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ def test_bad_width(head_dim: int) -> None:
 
 
 @pytest.mark.parametrize("name", fm.FEATURE_MAPS)
-def test_build_follows_one_rule(name: str) -> None:
+def test_build_passes_head_dim_and_n_heads(name: str) -> None:
     feature_map = fm.build(name, 6, 3)
     assert feature_map.map_q(torch.ones(2, 3, 6)).shape == (2, 3, feature_map.feature_dim)
     parameters = list(inspect.signature(type(feature_map)).parameters.values())
@@ -68,7 +68,7 @@ def test_build_follows_one_rule(name: str) -> None:
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in rest)
 
 
-def test_build_passes_options_on() -> None:
+def test_build_passes_options() -> None:
     built = fm.build("rebased", 6, 3, norm_scope="per_head")
     assert isinstance(built, fm.ReBased)
     assert (built.n_heads, built.norm_scope) == (3, "per_head")

@@ -1,4 +1,4 @@
-"""Random maps: unbiased, better with more features, and drawn again only when told."""
+"""Random maps: unbiased, more accurate with more features, redrawn only on request."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_redraw_is_reproducible_from_a_generator() -> None:
     assert torch.equal(built.projection, maps[0].projection)
 
 
-def test_redraw_without_a_generator_goes_on_through_the_seed_also_after_reloading() -> None:
+def test_redraw_without_a_generator_continues_the_seed_also_after_reloading() -> None:
     straight, stopped = Favor(D, seed=4), Favor(D, seed=4)
     draws = [straight.projection]
     for _ in range(3):
@@ -175,14 +175,14 @@ def test_on_the_meta_device_the_draw_comes_with_the_state_dict() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Favor(0), r"head_dim \(0\)"),
-        (lambda: Favor(D, num_features=0), r"num_features \(0\)"),
+        (lambda: Favor(0), r"head_dim is 0; accepted: a whole number"),
+        (lambda: Favor(D, num_features=0), r"num_features is 0; accepted: a whole number"),
         (lambda: Favor(D, num_features=7, antithetic=True), r"num_features \(7\) must be even"),
         (lambda: Favor(D, scale=float("inf")), r"scale \(inf\)"),
-        (lambda: Favor(D, seed=-1), r"seed \(-1\)"),
-        (lambda: Favor(D, seed=torch.Generator()), r"goes in generator="),
+        (lambda: Favor(D, seed=-1), r"seed is -1; accepted: a whole number"),
+        (lambda: Favor(D, seed=torch.Generator()), "pass a torch.Generator as generator="),
         (lambda: RandomFourier(D, num_features=9), r"num_features \(9\) must be even"),
-        (lambda: RandomFourier(D, num_features=2.0), r"num_features \(2.0\)"),
+        (lambda: RandomFourier(D, num_features=2.0), r"num_features is 2.0; accepted: a whole number"),
         (lambda: Favor(D)(torch.ones(2, D + 1)), r"Favor was built for \[..., head_dim=8\] and received \[2, 9\]"),
     ],
 )

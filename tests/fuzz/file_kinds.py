@@ -28,15 +28,13 @@ from linnet.data.llama_tokenizer import LlamaTokenizer
 from linnet.data.speech import speech_folder
 from linnet.data.token_file import tokens_of
 from linnet.data.wav import read_wav, wav_info
-from linnet.experiments.claims.folder import Run, read_failures, read_run
-from linnet.experiments.clock import minutes, read_runs
-from linnet.experiments.results import FORMAT, Store, read_rows
-from linnet.icl.moments import Moments
-from linnet.icl.state_file import load_moments, save_moments
-from linnet.models import ICLConfig, ICLTransformer, LanguageModel, Model, ModelConfig, build
+from linnet.models import LanguageModel, Model, ModelConfig, build
 from linnet.models.folder import facts_of
 from linnet.ops.state_file import load_file
 from linnet.pretrained import load_llama, read_tokenizer
+from linnet.regress.model import ICLConfig, ICLTransformer
+from linnet.regress.moments import Moments
+from linnet.regress.state_file import load_moments, save_moments
 from linnet.train import checkpoint
 from linnet.train.config import TrainConfig
 from linnet.train.jobs import Job, read_job
@@ -56,14 +54,14 @@ TEXT = "Call me Ishmael. Some years ago, never mind how long precisely, having l
 SMALL = ModelConfig(d_model=8, n_layers=2, n_heads=2, vocab_size=256, mixer=("conv", "elu"), max_length=16)
 CONFIGS = {
     "language": SMALL,
-    "hybrid": SMALL.but(
+    "hybrid": SMALL.replace(
         mixer=("rebased", "window", "gla", "mamba2", "softmax", "rwkv7"), n_layers=6, positions="rotary"
     ),
-    "image": SMALL.but(task="image", positions="learned", vocab_size=17),
-    "speech": SMALL.but(task="speech", causal=False, mixer="elu", input_dim=4, vocab_size=5),
-    "bilstm": SMALL.but(task="speech", causal=False, mixer="bilstm", input_dim=4, vocab_size=5),
-    "forecast": SMALL.but(task="forecast", input_dim=2, output_dim=1, output_channels=(0,)),
-    "translate": SMALL.but(task="translate", mixer="elu", n_encoder_layers=1, source_vocab_size=11),
+    "image": SMALL.replace(task="image", positions="learned", vocab_size=17),
+    "speech": SMALL.replace(task="speech", causal=False, mixer="elu", input_dim=4, vocab_size=5),
+    "bilstm": SMALL.replace(task="speech", causal=False, mixer="bilstm", input_dim=4, vocab_size=5),
+    "forecast": SMALL.replace(task="forecast", input_dim=2, output_dim=1, output_channels=(0,)),
+    "translate": SMALL.replace(task="translate", mixer="elu", n_encoder_layers=1, source_vocab_size=11),
 }
 FIRST_PIECES = ("<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)))
 MODEL_PARTS = {"config.json": JSON, "model.safetensors": TENSORS}
@@ -419,37 +417,6 @@ def read_text(name: str) -> Callable[[Path], Any]:
     return lambda folder: "".join(text_pieces(folder / name))
 
 
-def make_rows(folder: Path) -> None:
-    with Store(folder / "rows.jsonl") as store:
-        for seed in range(6):
-            config = {"experiment": "fuzz", "seed": seed, "sizes": [1, 2], "name": "a"}
-            row = {"format": FORMAT, "config": config, "metrics": {"loss": seed / 3}, "seed": seed, "seconds": 0.5}
-            store.append(row | {"info": {}, "commit": None, "versions": {}, "machine": {}})
-
-
-def read_all_rows(folder: Path) -> Any:
-    """Strictly, and with damaged lines left out: then all the others are there."""
-    damaged: list[str] = []
-    loose = read_rows(folder / "rows.jsonl", damaged=damaged)
-    lines = (folder / "rows.jsonl").read_bytes().count(b"\n")
-    assert len(loose) + len(damaged) == lines
-    return read_rows(folder / "rows.jsonl")
-
-
-def make_folder(folder: Path) -> None:
-    from dataclasses import asdict
-
-    (folder / "run.json").write_text(json.dumps(asdict(Run("quick", ("mnist",), ("a", "b"), started="2026-01-01"))))
-    (folder / "failures.json").write_text(json.dumps([{"unit": "a", "error": "no", "keys": ["{}"]}]))
-    runs = [{"started": "2026-01-01", "seconds": 1.5, "workers": 2, "rows": 3}]
-    (folder / "clock.json").write_text(json.dumps({"format": 1, "runs": runs}))
-
-
-def read_folder(folder: Path) -> Any:
-    assert minutes(folder / "clock.json") >= 0
-    return read_run(folder), read_failures(folder), read_runs(folder / "clock.json")
-
-
 def of_llama(write: Callable[[Path, dict[str, Any]], Path], parts: dict[str, tuple[Mutator, ...]]) -> Kind:
     where: dict[Path, Path] = {}
 
@@ -529,8 +496,6 @@ KINDS: dict[str, Kind] = {
     "text": texts(lambda data: data, "a.txt"),
     "text gz": texts(lambda data: gzip.compress(data, mtime=0), "a.txt.gz"),
     "text bz2": texts(_bz2, "a.txt.bz2"),
-    "rows": Kind(make_rows, {"rows.jsonl": LINES}, read_all_rows),
-    "reproduce folder": Kind(make_folder, {"run.json": JSON, "failures.json": JSON, "clock.json": JSON}, read_folder),
     "llama bin": of_llama(lambda folder, parts: write_bin(folder / "m.bin", Sizes(), parts), {"m.bin": BYTES}),
     "llama npz": of_llama(lambda folder, parts: write_npz(folder / "m.npz", Sizes(), parts), {"m.npz": BYTES}),
     "llama gguf": of_llama(lambda folder, parts: write_gguf(folder / "m.gguf", Sizes(), parts), {"m.gguf": BYTES}),

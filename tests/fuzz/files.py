@@ -1,16 +1,17 @@
 """Fuzz every file that linnet reads: damage one, read it, and see that it is refused in a sentence or means the same.
 
-    python -m tests.fuzz.files --cases 100000 --seed 1 [--only KIND] [--case N]
+    python -m tests.fuzz.files --cases 100000 --seed 1 [--workers 2] [--only KIND] [--case N]
 
-A case is a number: the seed and the number give the kind of file, the mutation and every byte of it. Good is: refused
-with a ValueError or OSError of one line that names the file; or read to the same content as before. Where a format has
-no checksum (`sealed` False) another content is good as well, if it is one that could have been saved. Anything else is
-a finding: another exception, a silent difference, more than 1 GB of memory, more than 5 s.
+Options and output are those of long_run.py. A case is a number: the seed and the number give the kind of file, the
+mutation and every byte of it. Good is: refused with a ValueError or OSError of one line that names the file; or read to
+the same content as before. Where a format has no checksum (`sealed` False) another content is good as well, if it is
+one that could have been saved. Anything else is a finding: another exception, a silent difference, more than 1 GB of
+memory, more than 5 s.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import random
 import sys
 import tempfile
@@ -18,8 +19,14 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.fuzz import long_run
+from tests.fuzz.long_run import Found, Job
 
 MOST_SECONDS, MOST_BYTES = 5.0, 1 << 30
 LONGEST = 2000  # letters of a sentence
@@ -153,32 +160,37 @@ def fuzz(bench: Bench, seed: int, cases: range, only: str | None = None) -> Iter
         yield name, outcome, finding
 
 
-def main() -> None:
-    from tests.fuzz.file_kinds import KINDS
+def every_kind() -> dict[str, Kind]:
+    """The kinds of the core, and those of the laboratory where it is installed."""
+    homes = ["tests.fuzz.file_kinds", *(["tests.labs.core.file_kinds"] if find_spec("linnet.labs") else [])]
+    return {name: kind for home in homes for name, kind in import_module(home).KINDS.items()}
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=sorted(KINDS))
-    parser.add_argument("--case", type=int, help="this one alone")
-    parser.add_argument("--first", type=int, default=0, help="where to begin")
+
+@cache
+def bench(folder: str) -> Bench:
+    """One for each process, in a folder of its own."""
+    place = Path(folder, str(os.getpid()))
+    place.mkdir()
+    return Bench(place, every_kind())
+
+
+def share(job: Job) -> tuple[Counter[str], list[Found]]:
+    count, found = Counter[str](), []
+    for name, outcome, finding in fuzz(bench(job.folder), job.seed, job.cases, job.only):
+        count[f"{name}: {outcome}"] += 1
+        if finding is not None:
+            again = f"python -m tests.fuzz.files --seed {job.seed} {finding}"
+            found.append(Found(f"{name} {finding.problem[:60]}", again))
+    return count, found
+
+
+def main() -> int:
+    parser = long_run.parser(__doc__.splitlines()[0], cases=1000)
+    parser.add_argument("--only", choices=sorted(every_kind()), help="one kind of file; without it they take turns")
     given = parser.parse_args()
-    cases = range(given.first, given.first + given.cases) if given.case is None else range(given.case, given.case + 1)
-    counts: Counter[tuple[str, str]] = Counter()
-    findings: dict[str, Finding] = {}
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), KINDS)
-        for name, outcome, finding in fuzz(bench, given.seed, cases, given.only):
-            counts[name, outcome] += 1
-            if finding is not None and findings.setdefault(f"{name} {finding.problem[:60]}", finding) is finding:
-                print(f"seed {given.seed} {finding}", flush=True)
-    for name in sorted({name for name, _ in counts}):
-        row = {outcome: counts[name, outcome] for outcome in ("refused", "same", "other", "found")}
-        print(f"{name:24}", *(f"{outcome} {number:6}" for outcome, number in row.items()))
-    found = sum(number for (_, outcome), number in counts.items() if outcome == "found")
-    print(f"seed {given.seed}: {sum(counts.values()):,} cases, {found} findings of {len(findings)} sorts")
-    sys.exit(1 if found else 0)
+        return long_run.run(share, given, given.only, folder)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Linear attention: every form, map and back end, whole, in pieces or by token, against tests/ops/reference.py."""
+"""Linear attention: every form, map and backend, whole, in pieces or by token, against tests/ops/reference.py."""
 
 from __future__ import annotations
 

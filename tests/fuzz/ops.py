@@ -1,26 +1,25 @@
-"""Random calls of every op, form, feature map and back end against float64: results, gradients, padding, causality.
+"""Random calls of every op, form, feature map and backend against float64: results, gradients, padding, causality.
 
     python -m tests.fuzz.ops --cases 100000 [--seed 0] [--workers 2] [--op linear_attention]
     python -m tests.fuzz.ops --seed 0 --case 4711            one case again, with its arguments
 
-A case hangs on its seed and number alone, so the line printed for a failing one repeats it anywhere. What counts as a
-failure is in measure.py; trial.py says how a case is run; the other files draw the cases and hold the equations.
+Options and output are those of long_run.py. A case depends on its seed and number alone, so the line printed for a
+failing one repeats it anywhere. What counts as a failure is in measure.py; trial.py says how a case is run; the other
+files draw the cases and hold the equations.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import random
 import sys
-import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
-from tests.fuzz import linear, recurrent, rows, softmax
+from tests.fuzz import linear, long_run, recurrent, rows, softmax
+from tests.fuzz.long_run import Found, Job
 from tests.fuzz.trial import Trial, check
 
 SUBJECTS: dict[
@@ -63,58 +62,26 @@ def report(seed: int, case: int, only: str | None, trial: Trial | None, found: l
     return "\n".join([again, f"    {words}", *(f"    {text}" for text in found)])
 
 
-def run_share(seed: int, cases: range, only: str | None = None) -> tuple[Counter[str], list[str]]:
-    """How many cases each op had, and a report of each that failed."""
-    count: Counter[str] = Counter()
-    failed = []
-    for case in cases:
-        trial, name, found = run_case(seed, case, only)
+def share(job: Job) -> tuple[Counter[str], list[Found]]:
+    count, found = Counter[str](), []
+    for case in job.cases:
+        trial, name, wrong = run_case(job.seed, case, job.only)
         count[name] += 1
-        if found:
-            failed.append(report(seed, case, only, trial, found))
-    return count, failed
-
-
-def _work(job: tuple[int, range, str | None]) -> tuple[Counter[str], list[str]]:
-    torch.set_num_threads(1)
-    return run_share(*job)
-
-
-def _shares(args: argparse.Namespace) -> Iterator[tuple[Counter[str], list[str]]]:
-    jobs = [(args.seed, range(i, min(i + 100, args.first + args.cases)), args.op)
-            for i in range(args.first, args.first + args.cases, 100)]  # fmt: skip
-    if args.workers < 2:
-        yield from map(_work, jobs)
-        return
-    with multiprocessing.get_context("spawn").Pool(args.workers) as pool:
-        yield from pool.imap_unordered(_work, jobs)
+        if wrong:
+            found.append(Found(name, report(job.seed, case, job.only, trial, wrong)))
+    return count, found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare random calls of the ops with float64.")
-    parser.add_argument("--cases", type=int, default=2000, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="number of the first: a long run can be cut into parts")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--case", type=int, help="only this one, with its arguments")
+    parser = long_run.parser("Compare random calls of the ops with float64.", cases=2000)
     parser.add_argument("--op", choices=sorted(SUBJECTS), help="only this op; numbers then count its cases alone")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    args = parser.parse_args()
-    if args.case is not None:
+    given = parser.parse_args()
+    if given.case is not None:
         torch.set_num_threads(1)
-        trial, _, found = run_case(args.seed, args.case, args.op)
-        print(report(args.seed, args.case, args.op, trial, found or ["holds"]))
-        return bool(found)
-    began, total, failures = time.monotonic(), Counter[str](), 0
-    for count, failed in _shares(args):
-        total += count
-        failures += len(failed)
-        if failed:
-            print("\n".join(failed), flush=True)
-    each = ", ".join(f"{name} {n:,}" for name, n in sorted(total.items()))
-    print(
-        f"{total.total():,} cases of seed {args.seed} in {time.monotonic() - began:,.0f} s, {failures} failed: {each}"
-    )
-    return bool(failures)
+        trial, _, wrong = run_case(given.seed, given.case, given.op)
+        print(report(given.seed, given.case, given.op, trial, wrong or ["holds"]))
+        return bool(wrong)
+    return long_run.run(share, given, given.op)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from linnet.ops.base_conv import base_conv
-from linnet.ops.cross_entropy import linear_cross_entropy
-from linnet.ops.mlp import mlp
-from linnet.ops.norm import layer_norm, rms_norm
-from linnet.ops.projection import project
-from linnet.ops.short_conv import short_conv, short_conv_step
+from linnet.ops.conv import naive as conv_naive
+from linnet.ops.conv.base_conv import base_conv
+from linnet.ops.conv.short_conv import short_conv, short_conv_step
+from linnet.ops.fused import naive
+from linnet.ops.fused.cross_entropy import linear_cross_entropy
+from linnet.ops.fused.mlp import mlp
+from linnet.ops.fused.norm import layer_norm, rms_norm
+from linnet.ops.fused.projection import project
 from linnet.ops.state import ConvState
 from tests.fuzz import draws
 from tests.fuzz.measure import Values
@@ -55,18 +55,15 @@ def conv_trial(rng: random.Random, g: torch.Generator) -> Trial:
         return {"out": torch.cat(outs, 1), "s": past.x}
 
     def truth(x: Values) -> Values:
-        real = torch.ones(B, T, dtype=torch.bool) if mask is None else mask
-        out, ends = torch.zeros(B, T, E, dtype=torch.float64), []
-        spans = [(0, lo, hi) for lo, hi in pairwise(offsets)] if offsets else [(b, 0, T) for b in range(B)]
-        for row, (b, lo, hi) in enumerate(spans):
-            at = real[b, lo:hi].nonzero()[:, 0] + lo
-            past = x["s0"][row] if "s0" in x else torch.zeros(K - 1, E, dtype=torch.float64)
-            line = torch.cat([past, x["x"][b, at]])
-            if len(at):
-                y = (line.unfold(0, K, 1) * x["weight"]).sum(-1) + x.get("bias", 0.0)
-                out = out.index_put((torch.tensor(b), at), y)
-            ends.append(line[len(line) - (K - 1) :])
-        return {"out": out + 0 * x["x"].sum(), "s": torch.stack(ends)}
+        past = x.get("s0", torch.zeros(rows, K - 1, E, dtype=torch.float64))
+        outs, ends = [], []
+        for row, (lo, hi) in enumerate(pairwise(offsets)) if offsets else [(slice(None), (0, T))]:
+            part = None if mask is None else mask[:, lo:hi]
+            at = slice(row, row + 1) if offsets else row
+            out, end = conv_naive.short_conv(x["x"][:, lo:hi], x["weight"], x.get("bias"), past[at], part)
+            outs.append(out)
+            ends.append(end)
+        return {"out": torch.cat(outs, 1), "s": torch.cat(ends)}
 
     pad = None if mask is None else ~mask
     padded = {} if pad is None else {"x": pad}
@@ -79,9 +76,7 @@ def base_trial(rng: random.Random, g: torch.Generator) -> Trial:
     shapes = {"x": (B, T, E), "weight": (E, K), "bias": (E,), "gate_weight": (E, E), "gate_bias": (E,)}
 
     def truth(x: Values) -> Values:
-        line = F.pad(x["x"], (0, 0, K - 1, 0))
-        conv = (line.unfold(1, K, 1) * x["weight"]).sum(-1) + x["bias"]
-        return {"out": conv * (x["x"] @ x["gate_weight"].T + x["gate_bias"]) + x["x"]}
+        return {"out": conv_naive.base_conv(*x.values())}
 
     return _trial(
         "base_conv", shapes, dtype, g, lambda x: {"out": base_conv(*x.values())}, truth, {"K": K}, future=("x",)
@@ -104,10 +99,9 @@ def norm_trial(rng: random.Random, g: torch.Generator) -> Trial:
         }
 
     def truth(x: Values) -> Values:
-        y = x["x"] + shift
-        y = y if rms else y - y.mean(-1, keepdim=True)
-        y = y / (y.square().mean(-1, keepdim=True) + eps).sqrt()
-        return {"out": y * x.get("weight", 1.0) + x.get("bias", 0.0)}
+        moved, weight = x["x"] + shift, x.get("weight")
+        norm = naive.rms_norm(moved, weight, eps) if rms else naive.layer_norm(moved, weight, x.get("bias"), eps)
+        return {"out": norm}
 
     return _trial("norm", shapes, dtype, g, op, truth, {"rms": rms, "eps": eps, "shift": shift})
 
@@ -125,13 +119,7 @@ def mlp_trial(rng: random.Random, g: torch.Generator) -> Trial:
     shapes |= {"b1": (wide,), "b2": (E,)} if bias else {}
 
     def truth(x: Values) -> Values:
-        h = x["x"] @ x["up"].T + x.get("b1", 0.0)
-        if kind == "swiglu":
-            gate, h = h.chunk(2, -1)
-            h = gate / (1 + (-gate).exp()) * h
-        else:
-            h = h.relu() if kind == "relu" else h * (1 + torch.erf(h / 2**0.5)) / 2
-        return {"out": h @ x["down"].T + x.get("b2", 0.0)}
+        return {"out": naive.mlp(x["x"], x["up"], x.get("b1"), x["down"], x.get("b2"), kind)}
 
     def op(x: Values) -> Values:
         return {"out": mlp(x["x"], x["up"], x.get("b1"), x["down"], x.get("b2"), kind)}
@@ -147,18 +135,13 @@ def project_trial(rng: random.Random, g: torch.Generator) -> Trial:
     angle = torch.rand(T, D // 2, generator=g, dtype=torch.float64) * 6
     turned = rng.random() < 0.7
 
-    def turn(x: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (-1, 2, D // 2))
-        cos, sin = angle.cos()[:, None].float().double(), angle.sin()[:, None].float().double()
-        a, b = heads.unbind(-2)
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], -2).flatten(-3)
+    table = (angle.cos().float(), angle.sin().float()) if turned else None
 
     def truth(x: Values) -> Values:
-        q, k, v = (x["x"] @ x["weight"].T + x.get("bias", 0.0)).split(widths, -1)
-        return {"q": turn(q), "k": turn(k), "out": v} if turned else {"q": q, "k": k, "out": v}
+        q, k, v = naive.project(x["x"], x["weight"], x.get("bias"), widths, table)
+        return {"q": q, "k": k, "out": v}
 
     def op(x: Values) -> Values:
-        table = (angle.cos().float(), angle.sin().float()) if turned else None
         q, k, v = project(x["x"], x["weight"], x.get("bias"), widths, table)
         return {"q": q, "k": k, "out": v}
 
@@ -173,9 +156,7 @@ def entropy_trial(rng: random.Random, g: torch.Generator) -> Trial:
     targets = torch.where(drawn < share, (drawn * 1e6).long() % N, -100)
 
     def truth(x: Values) -> Values:
-        scores = x["x"] @ x["weight"].T + x.get("bias", 0.0)
-        losses = scores.logsumexp(-1) - scores.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-        return {"out": torch.where(targets >= 0, losses, 0.0).sum()}
+        return {"out": naive.linear_cross_entropy(x["x"], x["weight"], x.get("bias"), targets)}
 
     def op(x: Values) -> Values:
         return {"out": linear_cross_entropy(x["x"], x["weight"], x.get("bias"), targets)[0]}

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linnet.ops.lsh import lsh_attention
-from linnet.ops.sliding_window import sliding_window_attention, sliding_window_attention_step
-from linnet.ops.softmax import softmax_attention, softmax_attention_step
+from linnet.ops.softmax.full import softmax_attention, softmax_attention_step
+from linnet.ops.softmax.lsh import lsh_attention
+from linnet.ops.softmax.window import sliding_window_attention, sliding_window_attention_step
 from tests.fuzz import draws
 from tests.fuzz.measure import Values
 from tests.fuzz.trial import Trial

@@ -1,16 +1,17 @@
 """Fuzz what an engine is given to continue from: session files, state files and states in memory.
 
-    python -m tests.fuzz.states --cases 30000 --seed 0
+    python -m tests.fuzz.states --cases 30000 --seed 0 [--workers 2] [--case N]
 
-Each case changes one thing, most often with the checksum made right again, and hands it to an engine that other
-sessions run on. Either it is refused in one sentence, or it loads, steps, and gives answers of the right shape; the
-other sessions' memory must not change by a bit. A file whose checksum was left alone loads only if it says the same.
+Options and output are those of long_run.py. Each case changes one thing, most often with the checksum made right again,
+and gives it to an engine that other sessions run on. Either it is refused in one sentence, or it loads, steps, and
+returns logits of the right shape; the other sessions' memory must not change by a bit. A file whose checksum was left
+alone loads only if it says the same.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 import tempfile
 from collections import Counter
 from functools import cache
@@ -25,6 +26,8 @@ from linnet.generate import Engine, Session, open_engine
 from linnet.models import LanguageModel, ModelConfig, ModelState, build
 from linnet.ops.checks import LONGEST
 from linnet.ops.state_file import load_states, read_header
+from tests.fuzz import long_run
+from tests.fuzz.long_run import Found, Job
 from tests.fuzz.mutate import change_safetensors, damage, join_safetensors, split_safetensors
 from tests.generate.engines import KINDS, VOCAB, language, tokens
 from tests.generate.hostile import memory, resealed, unchanged
@@ -165,7 +168,7 @@ def run(case: int, seed: int, folder: Path) -> tuple[str, str]:
         else:
             name, outcome = _state_case(rng, here, target)
     finally:
-        here.engine.leave([row for row in here.engine.rows if row not in here.rows])
+        here.engine.remove([row for row in here.engine.rows if row not in here.rows])
     assert unchanged(here.before, memory(here.engine, here.rows)), f"{kind}, {backend}: another session has changed"
     return f"{target} {name}", outcome
 
@@ -190,10 +193,10 @@ def _file_case(rng: random.Random, here: Stage, target: str, path: Path) -> tupl
 
 def _state_case(rng: random.Random, here: Stage, target: str) -> tuple[str, str]:
     name, state = changed_state(rng, here.state)
-    (row,) = here.engine.join(here.state)
+    (row,) = here.engine.add(here.state)
     before = memory(here.engine, [row])
     try:
-        rows = [row] if target == "restore" else here.engine.join(state)
+        rows = [row] if target == "restore" else here.engine.add(state)
         if target == "restore":
             here.engine.restore([row], state)
     except ValueError as error:
@@ -203,27 +206,19 @@ def _state_case(rng: random.Random, here: Stage, target: str) -> tuple[str, str]
     return name, use(rows[0], here, rng) if rows else "loaded"
 
 
-def fuzz(cases: int, seed: int, first: int = 0) -> Counter[str]:
-    """Run the cases; the first finding is raised with its number and seed."""
-    outcomes: Counter[str] = Counter()
+def share(job: Job) -> tuple[Counter[str], list[Found]]:
+    count, found = Counter[str](), []
     with tempfile.TemporaryDirectory() as folder:
-        for case in range(first, first + cases):
+        for case in job.cases:
             try:
-                outcomes[run(case, seed, Path(folder))[1]] += 1
+                count[run(case, job.seed, Path(folder))[1]] += 1
             except Exception as error:
-                raise AssertionError(f"case {case} of seed {seed}: {type(error).__name__}: {error}") from error
-    return outcomes
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    for name, value in (("cases", 1000), ("seed", 0), ("first", 0)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"{given.cases} cases of seed {given.seed} from {given.first}", flush=True)
-    print(", ".join(f"{count} {name}" for name, count in sorted(fuzz(given.cases, given.seed, given.first).items())))
+                stage.cache_clear()  # what another session has lost would count again in every later case
+                what = f"{type(error).__name__}: {error}"
+                again = f"python -m tests.fuzz.states --seed {job.seed} --case {case}: {what}"
+                found.append(Found(what[:60], again))
+    return count, found
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(long_run.run(share, long_run.parser(__doc__.splitlines()[0], cases=1000).parse_args()))

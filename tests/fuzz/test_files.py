@@ -23,7 +23,7 @@ def test_a_seed_gives_the_same_outcome_again(tmp_path: Path) -> None:
     outcomes = []
     for place in (tmp_path / "a", tmp_path / "b"):
         place.mkdir()
-        outcomes.append([outcome for _, outcome, _ in fuzz(Bench(place, KINDS), 1, range(20), "reproduce folder")])
+        outcomes.append([outcome for _, outcome, _ in fuzz(Bench(place, KINDS), 1, range(20), "tokenizer byte")])
     assert outcomes[0] == outcomes[1]
     assert len(set(outcomes[0])) > 1
 

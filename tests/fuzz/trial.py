@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class Trial:
     logs: tuple[str, ...] = ()  # inputs whose gradient is a difference of the products x dx of the others
     future: tuple[str, ...] = ()  # inputs [B,T,...] that no earlier token may see
     offsets: list[int] | None = None  # of packed sequences
-    bits: bool = True  # earlier outputs keep their bits, not only their digits
+    bits: bool = True  # earlier outputs keep their bits, not only their digits; False: solves systems, or sorts
     twice: bool = True  # may be differentiated twice
 
 
@@ -53,7 +54,8 @@ def check(trial: Trial, rng: random.Random, g: torch.Generator) -> list[str]:
         seed = int(torch.randint(0, 2**31, (), generator=g))
         got = _evaluated(trial.op, given, learned, seed, mode == "twice")
 
-    every = [n for n in trial.inputs if n not in trial.fixed] if learned and trial.logs else learned
+    sized = bool(trial.logs) or not trial.bits  # by the gradients of all inputs
+    every = [n for n in trial.inputs if n not in trial.fixed] if learned and sized else learned
 
     def truth(rounded: bool) -> Values:
         return _evaluated(trial.truth, trial.inputs, every, seed, mode == "twice", rounded, learned)
@@ -62,13 +64,27 @@ def check(trial: Trial, rng: random.Random, g: torch.Generator) -> list[str]:
     results = [n for n in want if not n.startswith("d")]
     defined = all(bool(want[n].isfinite().all()) for n in results)  # a loss that is not finite has no gradient
     kept = {n: want[n] for n in (want if defined else results) if n in got}
-    floors = {d + n: _products(trial.inputs, want, d) for n in trial.logs for d in ("d", "dd") if d + n in want}
-    slack = lambda: measure.noise(truth, measure.ROUNDOFF[trial.dtype], seed)  # noqa: E731
-    found = measure.problems(got, kept, trial.dtype, floors, slack)
+    slack = partial(measure.noise, truth, measure.ROUNDOFF[trial.dtype], seed)
+    found = measure.problems(got, kept, trial.dtype, _floors(trial, want), slack)
     found += _padding(trial, got, want)
     if trial.future and rng.random() < 0.3:
         found += _causality(trial, rng)
     return found
+
+
+def _floors(trial: Trial, want: Values) -> dict[str, float]:
+    """The size of the numbers that a gradient is a difference of, where it may be far smaller than they are.
+
+    What reaches a faded or erased past is tiny compared with the gradients of the other inputs. A chunk that solves a
+    triangular system subtracts numbers of their size to get it; other forms, a hundredth of that.
+    """
+    floors = {}
+    for d in ("d", "dd"):
+        grads = {d + n: want[d + n] for n in trial.inputs if d + n in want}
+        largest = max((float(x.nan_to_num(0, 0, 0).abs().max()) for x in grads.values() if x.numel()), default=0.0)
+        floors |= dict.fromkeys(grads, (0.01 if trial.bits else 1.0) * largest)
+        floors |= {d + n: max(_products(trial.inputs, want, d), floors[d + n]) for n in trial.logs if d + n in want}
+    return floors
 
 
 def _few(rng: random.Random, trial: Trial) -> tuple[str, ...]:

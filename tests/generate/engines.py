@@ -1,4 +1,4 @@
-"""Small models of every kind a stream can be made of, and the engines that can run them here."""
+"""Small models of every kind that can be stepped, and the engines that can run them here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @cache
 def language(kind: str, dtype: torch.dtype = torch.float64) -> LanguageModel:
-    """A model of that kind, weights far enough from zero that a mistake shows."""
+    """Return a model of that kind, with weights large enough that a mistake shows."""
     torch.manual_seed(0)
     shape = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.2, "vocab_size": VOCAB, "max_length": LENGTH}
     model = build(ModelConfig(**{**shape, **KINDS[kind]})).to(dtype).eval()
@@ -49,12 +49,12 @@ def language(kind: str, dtype: torch.dtype = torch.float64) -> LanguageModel:
 
 
 def close(kind: str, dtype: torch.dtype) -> dict[str, float]:
-    """The tolerance for answers of that model."""
+    """Return the tolerance for outputs of that model."""
     return SQUARES if "rebased" in kind and dtype == torch.float32 else TOLERANCE[dtype]
 
 
 def opened(model: Any, backend: str) -> Engine:
-    """An engine on that back end, or a skip that says why there is none."""
+    """Open an engine on that backend, or skip with the reason."""
     try:
         engine = open_engine(model, backend=backend)
     except BackendError as error:
@@ -69,10 +69,10 @@ everywhere = pytest.mark.parametrize(("backend", "dtype"), ENGINES, ids=lambda x
 
 
 def tokens(count: int, seed: int = 0) -> Tensor:
-    """[count] tokens of the vocabulary."""
+    """Return [count] tokens of the vocabulary."""
     return torch.randint(VOCAB, (count,), generator=torch.Generator().manual_seed(seed))
 
 
 def unsplit(model: LanguageModel, sequence: Tensor | list[int]) -> Tensor:
-    """The logits after every token, [T,N], by one call of the model."""
+    """Return the logits after every token, [T,N], by one call of the model."""
     return model(torch.as_tensor(sequence)[None])[0][0]

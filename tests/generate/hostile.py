@@ -1,4 +1,4 @@
-"""State files with something changed in them and their checksum right again, and what the rows of an engine hold."""
+"""Edit state files and fix their checksums, and copy all numbers that the rows of an engine hold."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from linnet.generate import Engine
-from linnet.generate.native_engine import NativeEngine
+from linnet.generate.decoder.engine import NativeEngine
 from tests.fuzz.mutate import join_safetensors, split_safetensors
 
 NUMPY = {torch.int64: "I64", torch.float32: "F32", torch.float64: "F64", torch.int32: "I32", torch.bool: "BOOL"}
 
 
 def resealed(data: bytes) -> bytes:
-    """The same file with the crc32 that its metadata and tensors have."""
+    """Return the file with the crc32 of its metadata and tensors."""
     header, body = split_safetensors(data)
     meta: dict[str, str] = header["__metadata__"]
     crc = zlib.crc32("".join(f"{key}={meta[key]}\n" for key in sorted(meta) if key != "crc32").encode())
@@ -31,7 +31,7 @@ def resealed(data: bytes) -> bytes:
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], None]) -> None:
-    """A state file with its tensors and metadata changed, and the header, offsets and crc32 that fit them."""
+    """Return a state file with changed tensors and metadata, and a header, offsets and crc32 that match."""
     header, body = split_safetensors(path.read_bytes())
     meta = header.pop("__metadata__")
     tensors = {}
@@ -51,7 +51,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Tensor], dict[str, Any]], 
 
 
 def memory(engine: Engine, rows: list[int]) -> list[Tensor]:
-    """A copy of every number these rows keep: of the native engine the memory itself, spare room included."""
+    """Copy every number of these rows: for the native engine the memory itself, including spare room."""
     if not isinstance(engine, NativeEngine):
         state = engine.state(rows)
         return [state.position, *(x for layer in state.layers for x in layer if x is not None)]

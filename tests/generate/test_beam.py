@@ -26,16 +26,16 @@ def small(vocab_size: int, mixer: str = "elu", seed: int = 0) -> LanguageModel:
 def enumerated(
     model: LanguageModel, prompt: list[int], longest: int, stops: set[int], penalty: float
 ) -> list[tuple[float, list[int]]]:
-    """Every continuation that ends in its first stop token, or at the longest length, best first."""
+    """Return all continuations that end in their first stop token or at the maximum length, best first."""
     every = list(product(range(model.config.vocab_size), repeat=longest))
     with torch.no_grad():
         scores = model(torch.tensor([[*prompt, *tokens] for tokens in every]))[0].log_softmax(-1)  # [B,T,N]
-    found = {}
+    results = {}
     for row, tokens in enumerate(every):
         end = next((i + 1 for i, token in enumerate(tokens) if token in stops), longest)
         total = sum(float(scores[row, len(prompt) - 1 + i, token]) for i, token in enumerate(tokens[:end]))
-        found[tokens[:end]] = total / end**penalty
-    return sorted(((score, list(tokens)) for tokens, score in found.items()), reverse=True)
+        results[tokens[:end]] = total / end**penalty
+    return sorted(((score, list(tokens)) for tokens, score in results.items()), reverse=True)
 
 
 @pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.7, 1.0, 2.0])
@@ -43,12 +43,12 @@ def enumerated(
 def test_a_wide_beam_finds_the_best_of_all(penalty: float, stops: set[int]) -> None:
     model, prompt = small(4, seed=len(stops)), [3, 0]
     wanted = enumerated(model, prompt, 4, stops, penalty)[:5]
-    found = beam_search(
+    results = beam_search(
         model, prompt, beams=256, max_tokens=4, stop_tokens=sorted(stops), length_penalty=penalty, returned=5
     )
-    assert [done.tokens for done in found] == [tokens for _, tokens in wanted]
-    assert [done.score for done in found] == pytest.approx([score for score, _ in wanted], abs=CLOSE)
-    for done in found:
+    assert [done.tokens for done in results] == [tokens for _, tokens in wanted]
+    assert [done.score for done in results] == pytest.approx([score for score, _ in wanted], abs=CLOSE)
+    for done in results:
         stopped = done.tokens[-1] in stops
         assert (done.finish, done.stop) == (("stop", done.tokens[-1]) if stopped else ("length", None))
         assert done.logprobs is not None
@@ -80,10 +80,10 @@ def test_one_beam_is_greedy(mixer: str, stops: list[int]) -> None:
 @pytest.mark.parametrize("mixer", ["elu", "softmax"])
 def test_states_follow_their_beams(mixer: str) -> None:
     model, prompt = small(12, mixer), [3, 1, 4, 1, 5]
-    found = beam_search(model, prompt, beams=6, max_tokens=7, returned=6, stop_tokens=[2])
-    assert len({tuple(done.tokens) for done in found}) == len(found) == 6
-    assert found == sorted(found, key=lambda done: -(done.score or 0))
-    for done in found:
+    results = beam_search(model, prompt, beams=6, max_tokens=7, returned=6, stop_tokens=[2])
+    assert len({tuple(done.tokens) for done in results}) == len(results) == 6
+    assert results == sorted(results, key=lambda done: -(done.score or 0))
+    for done in results:
         assert done.prompt_tokens == prompt
         assert done.state is not None
         with torch.no_grad():
@@ -113,7 +113,7 @@ def test_text_ends_before_the_stop_token() -> None:
 
 
 def test_text_begins_with_the_space_it_continues_with() -> None:
-    """As that of `generate`: only at the start of a whole text does a Llama tokenizer take a space off."""
+    """The text is that of `generate`: a Llama tokenizer strips a space only at the start of a complete text."""
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), *(f" {i}" for i in range(1000))]
     tokenizer = LlamaTokenizer(pieces, [0.0] * len(pieces))
     model = small(tokenizer.vocab_size)
@@ -127,7 +127,7 @@ def test_text_begins_with_the_space_it_continues_with() -> None:
 def test_the_engine_is_left_as_it_was() -> None:
     model = small(20)
     engine = open_engine(model)
-    rows = engine.join()
+    rows = engine.add()
     engine.step(torch.tensor([3]), rows)
     before = engine.state(rows)
     beam_search(model, [1, 2], beams=4, max_tokens=5, engine=engine)
@@ -139,11 +139,11 @@ def test_the_engine_is_left_as_it_was() -> None:
     ("how", "sentence"),
     [
         ({"beams": 0}, "beams is 0; accepted: a whole number, 1 or more"),
-        ({"beams": 2, "returned": 3}, "returned is 3; accepted: a whole number, 1 to 2"),
+        ({"beams": 2, "returned": 3}, "returned is 3; accepted: a whole number from 1 to 2"),
         ({"length_penalty": float("nan")}, "length_penalty is nan"),
         ({"length_penalty": "long"}, "length_penalty is 'long'"),
         ({"length_penalty": 11}, "length_penalty is 11; accepted: -10 to 10"),
-        ({"stop_tokens": [20]}, "stop_tokens: token 20 at 0 is outside the vocabulary"),
+        ({"stop_tokens": [20]}, r"stop_tokens\[0\] is 20; accepted: 0 to 19"),
         ({"max_tokens": 0}, "max_tokens is 0"),
     ],
     ids=str,

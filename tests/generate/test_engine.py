@@ -1,4 +1,4 @@
-"""Engines: rows that join, read, step, fork and leave give what the unsplit model gives; bad calls disturb nobody."""
+"""Engines: rows that are added, read, stepped, forked and removed give the outputs of the unsplit model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from linnet.generate import Engine, open_engine
 from linnet.models import ModelConfig, ModelState, build
 from tests.generate.engines import KINDS, LENGTH, TOLERANCE, VOCAB, close, everywhere, language, opened, tokens, unsplit
 
-OF_ANOTHER = "the state: .* in this model; use the model the state was made by"
+OF_ANOTHER = "the state: .* in this model; use the model that produced the state"
 
 
 def same(a: ModelState, b: ModelState) -> bool:
-    """Equal to the last bit."""
+    """Return whether two states are equal to the last bit."""
     pairs = [(x, y) for s, t in zip(a.layers, b.layers, strict=True) for x, y in zip(s, t, strict=True)]
     return all(torch.equal(x, y) for x, y in [*pairs, (a.position, b.position)] if x is not None)
 
@@ -31,20 +31,20 @@ def test_any_split_of_any_rows_equals_the_unsplit_model(kind: str, backend: str,
     engine = opened(model, backend)
     a, b, c = tokens(12, 1), tokens(9, 2), tokens(5, 3)
     wanted = [unsplit(model, x) for x in (a, b, c)]
-    (first,) = engine.join()
+    (first,) = engine.add()
     assert_close(engine.read(a[:7], first), wanted[0][6], **near)
-    (second,) = engine.join()
-    for t in range(4):  # two rows at different places, named in either order
+    (second,) = engine.add()
+    for t in range(4):  # two rows at different positions, in either order
         assert_close(
             engine.step(torch.stack([b[t], a[7 + t]]), [second, first]),
             torch.stack([wanted[1][t], wanted[0][7 + t]]),
             **near,
         )
-    (third,) = engine.join()
+    (third,) = engine.add()
     engine.read(b[4:8], second)
     answers = engine.step(torch.stack([a[11], c[0], b[8]]), [first, third, second])
     assert_close(answers, torch.stack([wanted[0][11], wanted[2][0], wanted[1][8]]), **near)
-    engine.leave([first, second])
+    engine.remove([first, second])
     assert_close(engine.read(c[1:], third), wanted[2][4], **near)
     assert engine.rows == [third]
 
@@ -58,10 +58,10 @@ def test_forks_restores_and_joined_states_go_on_from_where_they_are(
     engine = opened(model, backend)
     past, ways = tokens(6, 1), [tokens(3, 2), tokens(3, 3), tokens(3, 4)]
     wanted = [unsplit(model, torch.cat([past, way])) for way in ways]
-    (row,) = engine.join()
+    (row,) = engine.add()
     engine.read(past, row)
     state = engine.state([row])
-    rows = [row, *engine.fork(row), *engine.join(state)]
+    rows = [row, *engine.fork(row), *engine.add(state)]
     for t in range(3):
         answers = engine.step(torch.stack([way[t] for way in ways]), rows)
         assert_close(answers, torch.stack([w[6 + t] for w in wanted]), **near)
@@ -69,7 +69,7 @@ def test_forks_restores_and_joined_states_go_on_from_where_they_are(
     assert engine.state(rows).position.tolist() == [6, 6, 9]
     assert_close(engine.read(ways[2], row), wanted[2][-1], **near)
     assert_close(engine.read(ways[0], rows[1]), wanted[0][-1], **near)
-    joined = engine.join(engine.state(rows).select([2, 0]))
+    joined = engine.add(engine.state(rows).select([2, 0]))
     assert len(engine.rows) == 5
     assert engine.state(joined).position.tolist() == [9, 9]
 
@@ -78,7 +78,7 @@ def test_forks_restores_and_joined_states_go_on_from_where_they_are(
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_and_answers_are_values(kind: str, backend: str, dtype: torch.dtype) -> None:
     engine = opened(language(kind, dtype), backend)
-    rows = engine.join(rows=2)
+    rows = engine.add(rows=2)
     answer = engine.step(tokens(2), rows)
     state, kept = engine.state(rows), answer.clone()
     before = state.clone()
@@ -89,7 +89,7 @@ def test_states_and_answers_are_values(kind: str, backend: str, dtype: torch.dty
     assert same(state, before)
     assert torch.equal(answer, kept)
     engine.restore(rows, state)
-    wipe(state)  # what the caller does to it does not reach the engine
+    wipe(state)  # changes by the caller do not reach the engine
     assert same(engine.state(rows), before)
     assert_close(engine.step(tokens(2, 1), rows), later, **close(kind, dtype))
 
@@ -103,17 +103,17 @@ def wipe(state: ModelState) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Engine, list[int]], Any], str]] = {
-    "step of an unknown row": (lambda e, r: e.step(tokens(2), [r[0], 99]), "row 99 is not in the batch; its rows are"),
+    "step of an unknown row": (lambda e, r: e.step(tokens(2), [r[0], 99]), "row 99 is not in the batch; accepted:"),
     "step of a row that left": (lambda e, r: e.step(tokens(1), [0]), "row 0 is not in the batch"),
-    "step of a row twice": (lambda e, r: e.step(tokens(2), [r[1], r[1]]), "row 2 is named twice"),
+    "step of a row twice": (lambda e, r: e.step(tokens(2), [r[1], r[1]]), "row 2 is given twice"),
     "token beyond the vocabulary": (
         lambda e, r: e.step(torch.tensor([1, VOCAB]), r[:2]),
         rf"token {VOCAB} at .* is outside the vocabulary of {VOCAB}",
     ),
-    "step of no rows": (lambda e, r: e.step(tokens(0), []), "no row is named; the rows of the batch are"),
+    "step of no rows": (lambda e, r: e.step(tokens(0), []), "rows is empty; accepted: one or more of"),
     "a row that is no number": (
         lambda e, r: e.step(tokens(1), [0.7]),
-        r"rows is \[0.7\]; accepted: a list of the numbers",
+        r"rows is \[0.7\]; accepted: a list of numbers",
     ),
     "token below 0": (lambda e, r: e.step(torch.tensor([-1, 1]), r[:2]), "token -1 at"),
     "tokens that are not whole": (lambda e, r: e.step(torch.ones(2), r[:2]), "float32"),
@@ -122,7 +122,7 @@ BAD: dict[str, tuple[Callable[[Engine, list[int]], Any], str]] = {
     "nothing to read": (lambda e, r: e.read(tokens(0), r[0]), r"shape \[0\]; accepted: 1 or more"),
     "read into an unknown row": (lambda e, r: e.read(tokens(2), 99), "row 99 is not in the batch"),
     "read of a bad token": (lambda e, r: e.read(torch.tensor([1, 2, VOCAB]), r[0]), f"token {VOCAB} at"),
-    "leave with an unknown row": (lambda e, r: e.leave([r[0], 99]), "row 99 is not in the batch"),
+    "leave with an unknown row": (lambda e, r: e.remove([r[0], 99]), "row 99 is not in the batch"),
     "state of an unknown row": (lambda e, r: e.state([r[0], 99]), "row 99 is not in the batch"),
     "restore of too few rows": (lambda e, r: e.restore(r[:2], e.state(r[:1])), "1 rows for 2 rows"),
     "restore of another model's state": (
@@ -130,11 +130,11 @@ BAD: dict[str, tuple[Callable[[Engine, list[int]], Any], str]] = {
         OF_ANOTHER,
     ),
     "join of another model's state": (
-        lambda e, r: e.join(foreign()),
+        lambda e, r: e.add(foreign()),
         OF_ANOTHER,
     ),
-    "join of no rows": (lambda e, r: e.join(rows=0), "rows is 0; accepted: how many rows join, 1 or more"),
-    "no copies": (lambda e, r: e.fork(r[0], 0), "copies is 0; accepted: how many new rows, 1 or more"),
+    "join of no rows": (lambda e, r: e.add(rows=0), "rows is 0; accepted: a whole number, 1 or more"),
+    "no copies": (lambda e, r: e.fork(r[0], 0), "copies is 0; accepted: a whole number, 1 or more"),
     "a fork of nothing": (lambda e, r: e.fork(99), "row 99 is not in the batch"),
 }
 
@@ -150,11 +150,11 @@ def foreign() -> ModelState:
 def test_a_bad_call_is_one_sentence_and_changes_nothing(case: str, kind: str, backend: str, dtype: torch.dtype) -> None:
     model = language(kind, dtype)
     engine = opened(model, backend)
-    rows = engine.join(rows=4)
+    rows = engine.add(rows=4)
     pasts = [tokens(3 + i, i) for i in range(4)]
     for row, past in zip(rows, pasts, strict=True):
         engine.read(past, row)
-    engine.leave(rows[:1])
+    engine.remove(rows[:1])
     rows, pasts = rows[1:], pasts[1:]
     engine.step(tokens(2, 9), rows[:2])
     before = [engine.state([row]) for row in rows]
@@ -166,26 +166,26 @@ def test_a_bad_call_is_one_sentence_and_changes_nothing(case: str, kind: str, ba
     seen = [*(torch.cat([p, tokens(2, 9)[i : i + 1]]) for i, p in enumerate(pasts[:2])), pasts[2]]
     wanted = [unsplit(model, torch.cat([x, tokens(3, 5)[i : i + 1]]))[-1] for i, x in enumerate(seen)]
     assert_close(engine.step(tokens(3, 5), rows), torch.stack(wanted), **close(kind, dtype))
-    assert engine.join() == [4]  # nor was a number used
+    assert engine.add() == [4]  # nor was a number used
 
 
 @everywhere
 def test_row_numbers_are_never_used_again(backend: str, dtype: torch.dtype) -> None:
     engine = opened(language("elu", dtype), backend)
-    assert engine.join(rows=3) == [0, 1, 2]
-    engine.leave([1, 2])
-    assert engine.join() == [3]
+    assert engine.add(rows=3) == [0, 1, 2]
+    engine.remove([1, 2])
+    assert engine.add() == [3]
     assert engine.fork(0, 2) == [4, 5]
-    engine.leave([0, 3, 4, 5])
+    engine.remove([0, 3, 4, 5])
     assert engine.rows == []
-    assert engine.join(rows=2) == engine.rows == [6, 7]
+    assert engine.add(rows=2) == engine.rows == [6, 7]
 
 
 @everywhere
 def test_the_end_of_learned_positions_stops_one_row_only(backend: str, dtype: torch.dtype) -> None:
     model = language("rebased", dtype)
     engine = opened(model, backend)
-    full, other = engine.join(rows=2)
+    full, other = engine.add(rows=2)
     engine.read(tokens(LENGTH), full)
     engine.read(tokens(5), other)
     before = engine.state([full]), engine.state([other])
@@ -212,7 +212,7 @@ def test_models_of_other_tasks_step_too(task: str, backend: str) -> None:
     numbers = {} if task == "image" else {"input_dim": 3, "output_dim": 2, "horizon": 4}
     model = build(ModelConfig(task=task, d_model=16, n_layers=2, n_heads=2, init_std=0.2, vocab_size=7, **numbers))
     engine = opened(model, backend)
-    rows = engine.join(rows=2)
+    rows = engine.add(rows=2)
     x = torch.randint(7, (2, 6)) if task == "image" else torch.randn(2, 6, 3)
     for row in rows:
         engine.read(x[row, :4], row)
@@ -234,7 +234,7 @@ def test_what_cannot_be_stepped_is_refused() -> None:
 def test_dropout_is_off_in_an_engine_and_on_again_after_it(backend: str) -> None:
     model = build(ModelConfig(d_model=16, n_layers=1, n_heads=2, dropout=0.5)).train()
     engine = open_engine(model, backend=backend)
-    (row,) = engine.join()
+    (row,) = engine.add()
     last, more = engine.read(tokens(4), row), engine.step(tokens(5)[4:], [row])[0]
     assert model.training
     want = unsplit(model.eval(), tokens(5)).detach()
@@ -243,5 +243,5 @@ def test_dropout_is_off_in_an_engine_and_on_again_after_it(backend: str) -> None
 
 def test_errors_are_state_errors() -> None:
     engine = open_engine(language("elu"))
-    with pytest.raises(StateError, match="row 0 is not in the batch; its rows are none"):
-        engine.leave([0])
+    with pytest.raises(StateError, match="row 0 is not in the batch; accepted: none"):
+        engine.remove([0])

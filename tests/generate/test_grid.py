@@ -1,4 +1,4 @@
-"""save_grid: the file, read back by another library, holds every pixel of every image where it should be."""
+"""save_grid: the file, read by another library, has every pixel of every image in its place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pixel_for_pixel(tmp_path: Path, shape: tuple[int, ...], levels: int, sc
 
 
 def test_bytes_become_the_file_itself(tmp_path: Path) -> None:
-    """255 levels of grey are kept as they are, and a uint8 tensor is as good as long."""
+    """256 levels of grey are unchanged, and uint8 tensors work as well as long ones."""
     given = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
     save_grid(tmp_path / "a.png", given, gap=0)
     np.testing.assert_array_equal(read(tmp_path / "a.png"), given[0].numpy())
@@ -53,24 +53,24 @@ def test_what_was_given_has_a_bar_at_its_left(tmp_path: Path, shape: tuple[int, 
     some, path = images(3, *shape), tmp_path / "grid.png"
     half = some[0].numel() // 2
     save_grid(path, some, columns=3, scale=2, gap=2, given=[half, 0, 2 * half])
-    found = read(path)  # [12,44,3]: gaps of 2 around images of 8 x 12
-    assert found.shape == (12, 44, 3)
-    bar = (found == BAR_COLOUR).all(-1)
+    picture = read(path)  # [12,44,3]: gaps of 2 around images of 8 x 12
+    assert picture.shape == (12, 44, 3)
+    bar = (picture == BAR_COLOUR).all(-1)
     want = np.zeros((12, 44), dtype=bool)
     want[2:6, 0:2] = True
     want[2:10, 28:30] = True
     np.testing.assert_array_equal(bar & (np.arange(44) % 14 < 2), want)
     plain = grid(some, columns=3, scale=2, gap=2)
     plain = plain if plain.ndim == 3 else plain[..., None].repeat(3, axis=-1)
-    np.testing.assert_array_equal(found[~want], plain[~want])
+    np.testing.assert_array_equal(picture[~want], plain[~want])
 
 
 def test_what_is_not_there_has_the_colour_of_the_gaps() -> None:
     given = images(1, 4, 4)
     given[0, 2:] = -1
-    found = grid(given, gap=1)
-    assert (found[3:] == GAP_COLOUR).all()
-    np.testing.assert_array_equal(found[1:3, 1:5], given[0, :2].numpy())
+    picture = grid(given, gap=1)
+    assert (picture[3:] == GAP_COLOUR).all()
+    np.testing.assert_array_equal(picture[1:3, 1:5], given[0, :2].numpy())
 
 
 def test_the_same_images_make_the_same_bytes_and_leave_nothing_else(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_the_same_images_make_the_same_bytes_and_leave_nothing_else(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("given", "how", "said"),
+    ("given", "how", "message"),
     [
         (torch.zeros(2, 3), {}, r"shape \[2, 3\]; accepted: \[N,H,W\]"),
         (torch.zeros(2, 3, 3, 2, dtype=torch.long), {}, r"shape \[2, 3, 3, 2\]; accepted"),
         (torch.zeros(0, 3, 3, dtype=torch.long), {}, r"shape \[0, 3, 3\]; accepted: .* 1 image or more"),
-        (torch.zeros(1, 3, 3), {}, r"torch\.float32 of 256 levels; accepted: whole numbers"),
+        (torch.zeros(1, 3, 3), {}, r"torch\.float32 of 256 levels; accepted: integers"),
         (images(1, 3, 3), {"levels": 1}, "of 1 levels; accepted"),
         (images(1, 3, 3), {"levels": 17}, "values 0 to 255; accepted: 0 to 16, or -1"),
         (images(1, 3, 3) - 2, {}, "values -2 to 253; accepted"),
@@ -101,8 +101,8 @@ def test_the_same_images_make_the_same_bytes_and_leave_nothing_else(tmp_path: Pa
         (images(1, 3, 3), {"given": [10]}, r"given is \[10\] for 1 images"),
     ],
 )
-def test_bad_input(tmp_path: Path, given: Tensor, how: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_input(tmp_path: Path, given: Tensor, how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         save_grid(tmp_path / "a.png", given, **how)
     assert not list(tmp_path.iterdir())
 

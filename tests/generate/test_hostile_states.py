@@ -1,4 +1,4 @@
-"""States that are not what they seem: refused in one sentence, and no row of another session changes by a bit."""
+"""Invalid states are refused in one sentence, and no row of another session changes by a bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linnet.errors import StateError
 from linnet.generate import Engine, Session
-from linnet.generate.native_engine import NativeEngine
+from linnet.generate.decoder.engine import NativeEngine
 from linnet.models import ModelState
 from linnet.native.decode import DIGITS
 from linnet.ops.checks import LONGEST
@@ -56,7 +56,7 @@ def test_a_position_out_of_range_is_refused_everywhere(kind: str, position: int,
         lambda: Session.load(path, engine.model, engine=engine).feed([1, 2, 3]),
         lambda: ModelState.load(path),
         lambda: engine.restore([1], state),
-        lambda: engine.join(state),
+        lambda: engine.add(state),
         lambda: engine.model.step(torch.tensor([1]), state),
         lambda: engine.model(torch.tensor([[1, 2]]), state),
         lambda: state.save(tmp_path / "b.state"),
@@ -80,7 +80,7 @@ def test_a_stream_ends_at_the_bound_and_no_row_moves(kind: str, backend: str) ->
         assert bool(torch.isfinite(answers).all())
     before = memory(engine, engine.rows)
     for call in (lambda: engine.step(torch.tensor([3, 3]), [1, 0]), lambda: engine.read(torch.tensor([3, 4]), 0)):
-        with pytest.raises(StateError, match=f"has seen {LONGEST} tokens and cannot read on; .*begin a new stream"):
+        with pytest.raises(StateError, match=f"has seen {LONGEST} tokens and cannot continue; .*begin a new stream"):
             call()
     assert unchanged(before, memory(engine, engine.rows))
     engine.step(torch.tensor([3, 3]), [1, 2])
@@ -92,7 +92,7 @@ def test_both_engines_agree_up_to_the_bound(kind: str) -> None:
     model, answers = language(kind, torch.float32), []
     for backend in ("torch", "native"):
         engine = opened(model, backend)
-        (row,) = engine.join()
+        (row,) = engine.add()
         engine.read(tokens(12), row)
         engine.restore([row], engine.state([row])._replace(position=torch.tensor([LONGEST - 3])))
         answers.append(torch.stack([engine.step(torch.tensor([i]), [row])[0] for i in range(3)]))
@@ -101,14 +101,14 @@ def test_both_engines_agree_up_to_the_bound(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_native_code_refuses_before_it_writes(kind: str) -> None:
-    """Whatever passed the checks in front of it: the library looks at every row itself."""
+    """The library checks every row itself, whatever passed the earlier checks."""
     engine, _ = begun(kind, "native")
     assert isinstance(engine, NativeEngine)
     slots = engine._slots
     for position in (2**63 - 2, -1, LONGEST):
         kept = int(slots.positions[engine._rows[1]])
         slots.positions[engine._rows[1]] = position
-        if engine.program.caches:  # no cache is that long: the library has to see that there is no place
+        if engine.packed.cache_floats:  # no cache is that long: the library has to notice that there is no room
             slots.make_room = lambda slots: 2  # type: ignore[method-assign]
         before = memory(engine, engine.rows)
         with pytest.raises((ValueError, RuntimeError)):
@@ -139,9 +139,9 @@ FILES: dict[str, tuple[str, Callable[[Tensors, dict[str, str]], None], str]] = {
     "a position of floats": ("elu", _edit("position", lambda x: x.double()), "position is torch.float64"),
     "a position too many": ("elu", _edit("position", lambda x: x.repeat(2)), "layer 0 has 1 rows, position 2"),
     "a window with gaps": ("window", _edit("0.mask", lambda x: ~x.cumsum(1).gt(1)), "the window of layer 0 has gaps"),
-    "a window of nothing": ("window", _edit("1.mask", lambda x: x & False), "layer 1 remembers 0 tokens of row 0"),
+    "a window of nothing": ("window", _edit("1.mask", lambda x: x & False), "layer 1 holds 0 tokens of row 0"),
     "a position the cache does not have": (
-        "softmax", _edit("position", lambda x: x + 1), "history is|layer 0 remembers 5 tokens of row 0, a stream of 6"
+        "softmax", _edit("position", lambda x: x + 1), "history is|layer 0 holds 5 tokens of row 0, which has seen 6"
     ),
 }  # fmt: skip
 
@@ -156,7 +156,7 @@ def test_what_a_session_file_says_is_checked(case: str, tmp_path: Path) -> None:
 
     def both(tensors: Tensors, meta: dict[str, str]) -> None:
         change(tensors, meta)
-        meta["tokens"] = "0"  # it does not say
+        meta["tokens"] = "0"  # not recorded
 
     rewritten(path, both)
     before = memory(engine, engine.rows)
@@ -179,8 +179,8 @@ STATES: dict[str, tuple[str, Callable[[ModelState], Any], str]] = {
     "positions as a list": ("elu", lambda s: s._replace(position=[5]), "position is a list"),
     "positions of 32 bits": ("elu", lambda s: s._replace(position=s.position.int()), "position is torch.int32"),
     "rows that differ": ("elu", lambda s: s._replace(position=torch.tensor([5, 5])), "layer 0 has 1 rows, position 2"),
-    "a layer of numbers": ("elu", lambda s: s._replace(layers=(s.layers[0], 3)), "keeps is 'int'"),
-    "a cache too short": ("softmax", lambda s: s._replace(position=s.position + 9), "remembers 5 tokens of row 0"),
+    "a layer of numbers": ("elu", lambda s: s._replace(layers=(s.layers[0], 3)), "state class of layer 1 is 'int'"),
+    "a cache too short": ("softmax", lambda s: s._replace(position=s.position + 9), "holds 5 tokens of row 0"),
     "sums of whole numbers": (
         "elu",
         lambda s: s._replace(layers=(s.layers[0]._replace(s=s.layers[0].s.long()), s.layers[1])),
@@ -200,7 +200,7 @@ def test_what_an_engine_is_given_is_checked(case: str, backend: str) -> None:
     kind, change, message = STATES[case]
     engine, sessions = begun(kind, backend)
     bad, before = change(sessions[0].state), memory(engine, engine.rows)
-    for call in (lambda: engine.restore([0], bad), lambda: engine.join(bad)):
+    for call in (lambda: engine.restore([0], bad), lambda: engine.add(bad)):
         with pytest.raises(StateError, match=message):
             call()
     assert unchanged(before, memory(engine, engine.rows))
@@ -211,6 +211,6 @@ def test_a_float64_state_enters_the_native_engine_rounded(kind: str) -> None:
     engine, sessions = begun(kind, "native")
     state = sessions[1].state
     engine.restore([0], state.to(dtype=torch.float64))
-    found = engine.state([0])
-    pairs = [pair for layers in zip(state.layers, found.layers, strict=True) for pair in zip(*layers, strict=True)]
+    restored = engine.state([0])
+    pairs = [pair for layers in zip(state.layers, restored.layers, strict=True) for pair in zip(*layers, strict=True)]
     assert all(a is b is None or torch.equal(a, b) for a, b in pairs)

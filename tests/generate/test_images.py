@@ -1,4 +1,4 @@
-"""Sampled images follow what the loss scores, one by one as from the parallel pass, and apart from each other."""
+"""Sampled images follow the distribution of the loss, equal the parallel pass, and are independent of each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from linnet.models import mixture
 from tests.models.heads import small
 
 L, T, N = 17, 12, 5
-SPREAD = 4.0  # standard deviations that a chi-square may be away from its mean
+SPREAD = 4.0  # accepted distance of a chi-square from its mean, in standard deviations
 HEADS = ["categorical", "mixture"]
 
 
@@ -25,7 +25,7 @@ def pixels(rows: int, n: int, levels: int = L) -> Tensor:
 
 
 def tables(model: Any, images: Tensor) -> Tensor:
-    """log P of every value at every place, after what stands before it in `images`, by the parallel pass: [N,T,L]."""
+    """Return log P of every value at every place given the earlier ones of `images`, by the parallel pass: [N,T,L]."""
     start = images.new_full((len(images), 1), model.start)
     params, _ = model(torch.cat([start, images[:, :-1]], dim=1))
     values = torch.arange(model.levels).expand(*images.shape, model.levels)
@@ -33,7 +33,7 @@ def tables(model: Any, images: Tensor) -> Tensor:
 
 
 def check_chi_square(seen: Tensor, expected: Tensor) -> None:
-    """Pearson's, over the cells expected at least five times."""
+    """Return Pearson's chi-square over the cells expected at least five times."""
     often = expected >= 5
     freedom = int(often.sum()) - 1
     chi = float(((seen - expected) ** 2 / expected)[often].sum())
@@ -44,7 +44,7 @@ def check_chi_square(seen: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("head", HEADS)
 def test_pairs_of_values_follow_the_loss(head: str, temperature: float) -> None:
-    """All images of two values: the first after the start token, the second after the first."""
+    """Compare with all images of two values."""
     levels, n = 5, 5000
     model = small("image", head=head, vocab_size=levels, n_mixtures=3)
     drawn = sample_images(model, n, length=2, batch=1000, temperature=temperature, seed=3)
@@ -67,7 +67,7 @@ def test_completions_follow_the_loss(head: str) -> None:
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("head", HEADS)
 def test_every_value_is_the_one_the_parallel_pass_would_draw(head: str, n: int) -> None:
-    """With the two numbers that the stream of (seed, image) holds for it."""
+    """Draw with the two numbers of the stream of (seed, image)."""
     model, given = small("image", head=head, vocab_size=L), pixels(N, n)
     images = sample_images(model, N, length=T, known=given if n else None, seed=9, batch=2)
     assert images.shape == (N, T)
@@ -97,10 +97,10 @@ def test_without_temperature_the_most_probable_value_is_taken(head: str) -> None
 
 
 def test_the_engine_is_left_as_it_was() -> None:
-    """Also by an interrupt; a row that was in it goes on as if nothing had happened."""
+    """Also after an interrupt; a row that was there before continues unaffected."""
     model = small("image", vocab_size=L)
     engine = TorchEngine(model)
-    (row,) = engine.join()
+    (row,) = engine.add()
     engine.step(torch.tensor([model.start]), [row])
     before = engine.state([row])
     images = sample_images(model, 3, length=T, engine=engine, batch=2)
@@ -116,14 +116,14 @@ def test_the_engine_is_left_as_it_was() -> None:
 
 
 def test_progress_counts_the_values_sampled() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     model = small("image", vocab_size=L)
-    sample_images(model, 3, length=4, known=pixels(3, 2), batch=2, on_progress=lambda *now: told.append(now))
-    assert told == [(2, 6), (4, 6), (5, 6), (6, 6)]
+    sample_images(model, 3, length=4, known=pixels(3, 2), batch=2, on_progress=lambda *now: reported.append(now))
+    assert reported == [(2, 6), (4, 6), (5, 6), (6, 6)]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"count": 0}, "count is 0; accepted: a whole number, 1 or more"),
         ({"length": 0}, "length is 0; accepted"),
@@ -131,17 +131,17 @@ def test_progress_counts_the_values_sampled() -> None:
         ({"seed": -1}, "seed is -1; accepted: a whole number, 0 or more"),
         ({"temperature": float("inf")}, "temperature is inf; accepted: 0"),
         ({"temperature": -0.5}, r"temperature is -0\.5; accepted: 0"),
-        ({"known": pixels(3, 2)}, r"known is torch\.int64 \[3, 2\]; accepted: whole numbers \[2, n\]"),
+        ({"known": pixels(3, 2)}, r"known is torch\.int64 \[3, 2\]; accepted: integers \[2, n\]"),
         ({"known": pixels(2, T)}, rf"known is torch\.int64 \[2, {T}\]; .* n below the length {T}"),
         ({"known": torch.zeros(2, 2)}, r"known is torch\.float32 \[2, 2\]; accepted"),
         ({"known": torch.full((2, 1), L)}, r"token 17 at \[0, 0\] is outside the vocabulary of 17"),
-        ({"model": small("language")}, "a LanguageModel makes no images; accepted: an ImageModel"),
+        ({"model": small("language")}, "a LanguageModel does not generate images; accepted: an ImageModel"),
         ({"engine": TorchEngine(small("image"))}, "the engine runs another model"),
     ],
 )
-def test_bad_input(changes: dict[str, Any], said: str) -> None:
+def test_bad_input(changes: dict[str, Any], message: str) -> None:
     given = {"model": small("image", vocab_size=L), "count": 2, "length": T} | changes
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         sample_images(**given)
 
 
@@ -149,7 +149,7 @@ def test_a_model_that_has_diverged_is_refused() -> None:
     model = small("image", vocab_size=L)
     with torch.no_grad():
         model.embed.weight[L] = torch.nan
-    with pytest.raises(ValueError, match="not finite; take an earlier checkpoint"):
+    with pytest.raises(ValueError, match="not finite; use an earlier checkpoint"):
         sample_images(model, 2, length=T)
 
 
@@ -169,6 +169,6 @@ def test_uniforms_decide_what_is_drawn(head: str) -> None:
 
 
 def model_heights(model: Any, params: Tensor) -> Tensor:
-    """P of at most 0, 1, .. L - 2."""
+    """Return P of at most 0, 1, .. L - 2."""
     scores = mixture.log_probs(params, levels=L) if model.mixture else params.log_softmax(-1)
     return scores.exp().cumsum(-1)[:-1]

@@ -15,7 +15,7 @@ from linnet.generate.sampling import Draws, best, choose, log_softmax, weights
 
 CLOSE = 1e-12  # float64
 CLOSE_32 = 2e-6  # float32, absolute, of log-probabilities down to -20
-SIGMAS = 5.0  # chi-square beyond its mean: about one false alarm in a million
+SIGMAS = 5.0  # of chi-square above its mean: about one false alarm in a million
 
 SETTINGS = [
     {},
@@ -39,7 +39,7 @@ SETTINGS = [
 
 
 def reference(logits: list[float], seen: set[int], how: Sampling) -> list[float]:
-    """The filters one after the other, each on probabilities written out."""
+    """Apply the filters one after another to plain probabilities."""
     x = list(logits)
     for i in seen:
         x[i] = x[i] / how.repetition_penalty if x[i] > 0 else x[i] * how.repetition_penalty

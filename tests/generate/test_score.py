@@ -1,4 +1,4 @@
-"""Nats of a stepped engine are those of `model.loss`, whatever the head; rounded weights cost a little."""
+"""The nats of a stepped engine equal `model.loss` for every head; rounded weights cost a little."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.models.heads import small
 B, T, LEVELS = 3, 24, 17
 CLOSE = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative
 SQUARES = 1e-3  # float32 with features that are squares, relative
-MOST = {"bfloat16": 0.002, "int8": 0.005}  # nats a value that rounding may cost these models; measured 0.0003, 0.0006
+MOST = {"bfloat16": 0.002, "int8": 0.005}  # nats per value that rounding may cost these models; measured 0.0003, 0.0006
 
 
 def text() -> tuple[Tensor, Tensor]:
-    """A row that ends early, one with its beginning left out, and a last column nobody scores."""
+    """Targets with a row that ends early, one without its beginning, and a last column that is not scored."""
     ids = tokens(B * (T + 1)).view(B, T + 1)
     targets = ids[:, 1:].clone()
     targets[0, 10:] = -100
@@ -57,11 +57,11 @@ def test_a_text_costs_what_the_loss_says(kind: str, backend: str, dtype: torch.d
 def test_an_image_costs_what_the_loss_says(head: str, backend: str, dtype: torch.dtype) -> None:
     model = image(head, dtype)
     nats, count = score(opened(model, backend), pixels())
-    found = model.metrics({"tokens": pixels()})
+    metrics = model.metrics({"tokens": pixels()})
     assert count == B * T
-    assert nats == pytest.approx(float(found["loss"][0]), rel=CLOSE[dtype])
+    assert nats == pytest.approx(float(metrics["loss"][0]), rel=CLOSE[dtype])
     bits = nats / count / math.log(2)
-    assert bits == pytest.approx(float(found["bits_per_dim"][0]) / count, rel=CLOSE[dtype])
+    assert bits == pytest.approx(float(metrics["bits_per_dim"][0]) / count, rel=CLOSE[dtype])
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
@@ -80,9 +80,9 @@ def test_rounded_weights_cost_a_little(head: str, weights: str) -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "native"])
 def test_other_rows_are_not_disturbed(backend: str) -> None:
-    """Neither by rows that are scored, nor by a call that breaks off."""
+    """Neither scored rows nor a call that fails change the other rows."""
     engine = opened(language("softmax", torch.float32), backend)
-    mine = engine.join(rows=2)
+    mine = engine.add(rows=2)
     engine.step(tokens(2), mine)
     before = engine.state(mine)
     first = score(engine, *text())
@@ -109,7 +109,7 @@ def test_nothing_to_score_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda ids, targets: (ids, None), "targets are missing"),
         (lambda ids, targets: (ids, targets[:, 1:]), f"targets are of shape [{B}, {T - 1}]"),
@@ -120,11 +120,11 @@ def test_nothing_to_score_is_nothing() -> None:
         (lambda ids, targets: (ids.float(), targets), "dtype torch.float32"),
     ],
 )
-def test_bad_tokens_are_one_sentence(change: Any, said: str) -> None:
+def test_bad_tokens_are_one_sentence(change: Any, message: str) -> None:
     engine = open_engine(language("elu", torch.float32))
     with pytest.raises(ValueError, match=r"\S") as refused:
         score(engine, *change(*text()))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert engine.rows == []
 
 
@@ -133,7 +133,7 @@ def test_images_are_their_own_targets() -> None:
     with pytest.raises(ValueError, match="leave them out"):
         score(engine, pixels(), pixels())
     with pytest.raises(ValueError, match="outside the vocabulary of 17"):
-        score(engine, pixels() + 1)  # 17 is the start token, and no value
+        score(engine, pixels() + 1)  # 17 is the start token, not a value
 
 
 def test_a_forecast_has_no_nats() -> None:

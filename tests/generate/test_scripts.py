@@ -1,7 +1,7 @@
-"""Random scripts on an engine: whatever the rows went through, each says what the unsplit run of its tokens says.
+"""Random scripts on an engine: after any history, the outputs of a row equal the unsplit run of its tokens.
 
-A script is a seed: it joins, reads, steps, forks, selects, saves and resumes, goes back and leaves, with bad calls in
-between. Every answer is written down with the tokens it followed; one pass of the model at the end checks them all.
+A script is a seed: it adds, reads, steps, forks, selects, saves and resumes, rolls back and removes rows, with bad
+calls in between. Every output is recorded with the tokens before it; one pass of the model at the end checks them all.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from linnet.generate import Engine
 from linnet.models import LanguageModel, ModelState
 from tests.generate.engines import KINDS, VOCAB, close, language, opened
 
-SCRIPTS, MOVES = 100, 8  # for each of the ten kinds of model
-FEWER = 25
+SCRIPTS, MOVES = 30, 8  # for each of the ten kinds of model
+FEWER = 10
 
 
 class Script:
-    """One engine and what its rows should have read."""
+    """One engine and the tokens that its rows should have read."""
 
     def __init__(self, engine: Engine, seed: int, file: Path) -> None:
         self.engine, self.random, self.file = engine, Random(seed), file
         self.rows: dict[int, list[int]] = {}
-        self.past: list[tuple[list[int], ModelState]] = []  # places some row has been at
-        self.said: list[tuple[list[int], Tensor]] = []  # tokens and the answer after them
+        self.past: list[tuple[list[int], ModelState]] = []  # earlier states of some row
+        self.outputs: list[tuple[list[int], Tensor]] = []  # tokens and the output after them
 
     def run(self, moves: int) -> None:
         self.join()
@@ -44,17 +44,17 @@ class Script:
         return [self.random.randrange(VOCAB) for _ in range(self.random.randint(1, most))]
 
     def some(self) -> list[int]:
-        """Rows, at least one, in any order."""
+        """Choose one or more rows, in any order."""
         if not self.rows:
             self.join()
         return self.random.sample(list(self.rows), self.random.randint(1, len(self.rows)))
 
     def heard(self, row: int, new: list[int], answer: Tensor) -> None:
         self.rows[row] = self.rows[row] + new
-        self.said.append((self.rows[row], answer))
+        self.outputs.append((self.rows[row], answer))
 
     def join(self) -> None:
-        for row in self.engine.join(rows=self.random.randint(1, 2)):
+        for row in self.engine.add(rows=self.random.randint(1, 2)):
             self.rows[row] = []
 
     def read(self) -> None:
@@ -80,23 +80,23 @@ class Script:
     def resume(self) -> None:
         rows, model = self.some(), self.engine.model
         self.engine.state(rows).save(self.file, model=model, tokens=[self.rows[row] for row in rows])
-        for row, new in zip(rows, self.engine.join(ModelState.load(self.file, model=model)), strict=True):
+        for row, new in zip(rows, self.engine.add(ModelState.load(self.file, model=model)), strict=True):
             self.rows[new] = self.rows[row]
 
     def select(self) -> None:
         rows = self.some()
         chosen = [self.random.randrange(len(rows)) for _ in range(self.random.randint(1, 2))]
-        for i, new in zip(chosen, self.engine.join(self.engine.state(rows).select(chosen)), strict=True):
+        for i, new in zip(chosen, self.engine.add(self.engine.state(rows).select(chosen)), strict=True):
             self.rows[new] = self.rows[rows[i]]
 
     def leave(self) -> None:
         rows = self.some()
-        self.engine.leave(rows)
+        self.engine.remove(rows)
         for row in rows:
             del self.rows[row]
 
     def go_back(self) -> None:
-        """Some row to where it, or another, has been; and remember where this one is."""
+        """Record the state of a row, and set a row to a recorded state."""
         row = self.some()[0]
         self.past.append((self.rows[row], self.engine.state([row])))
         self.rows[row], state = self.random.choice(self.past)
@@ -109,19 +109,19 @@ class Script:
             lambda: self.engine.step(torch.tensor([VOCAB]), [row]),
             lambda: self.engine.step(torch.tensor([1, 2]), [row, other]),
             lambda: self.engine.read(torch.tensor([1, 2, -1]), row),
-            lambda: self.engine.leave([row, other]),
+            lambda: self.engine.remove([row, other]),
         ]
         with pytest.raises(ValueError, match=r"row|token"):
             self.random.choice(calls)()
 
 
 def check(model: LanguageModel, script: Script, near: dict[str, float]) -> None:
-    """Every answer against one pass over the tokens before it, padded on the right, which nothing causal can see."""
-    whole = pad_sequence([torch.tensor(seen) for seen, _ in script.said], batch_first=True)
+    """Compare every output with one pass over its tokens, padded on the right, which a causal model cannot see."""
+    whole = pad_sequence([torch.tensor(seen) for seen, _ in script.outputs], batch_first=True)
     with torch.inference_mode():
         wanted = model(whole, output_state=False)[0]
-    last = torch.tensor([len(seen) - 1 for seen, _ in script.said])
-    answers = torch.stack([answer for _, answer in script.said])
+    last = torch.tensor([len(seen) - 1 for seen, _ in script.outputs])
+    answers = torch.stack([answer for _, answer in script.outputs])
     torch.testing.assert_close(answers, wanted[torch.arange(len(last)), last], **near)
     assert script.engine.rows == list(script.rows)
     if script.rows:
@@ -142,7 +142,7 @@ def test_random_scripts_say_what_the_unsplit_runs_say(
     for seed in range(scripts):
         script = Script(opened(model, backend), seed, tmp_path / "a.state")
         script.run(MOVES)
-        if script.said:
+        if script.outputs:
             try:
                 check(model, script, close(kind, dtype))
             except AssertionError as error:

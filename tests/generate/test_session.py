@@ -1,4 +1,4 @@
-"""Session: it says what the model says of its tokens; rollbacks are exact, forks independent, files go on."""
+"""Session: its logits are those of the model; rollbacks are exact, forks independent, and files continue."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def bytes_model() -> LanguageModel:
     return model
 
 
-def says_what_the_model_says(s: Session) -> bool:
-    """The logits and the state's count are those of its tokens."""
+def agrees_with_the_model(s: Session) -> bool:
+    """Check the logits of a session; return whether its state has as many tokens."""
     assert s.logits is not None
     assert_close(s.logits, unsplit(s.model, s.tokens)[-1], **close("rebased", s.logits.dtype))
     return s.state.position.tolist() == [len(s.tokens)]
@@ -47,7 +47,7 @@ def says_what_the_model_says(s: Session) -> bool:
 def test_feeding_equals_the_unsplit_model(
     kind: str, keep: int, every: int, backend: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_file, "CHUNK", 6)
+    monkeypatch.setattr(session_file, "READ", 6)
     model = language(kind, dtype)
     s = Session(model, engine=opened(model, backend), keep=keep, every=every)
     x, near = tokens(23), close(kind, dtype)
@@ -86,26 +86,24 @@ def test_how_far_back(keep: int, every: int, read: int, reach: int) -> None:
         s.rollback(n)
         assert s.tokens == tokens(read)[: read - n].tolist()
         if s.tokens:
-            assert says_what_the_model_says(s)
+            assert agrees_with_the_model(s)
         else:
             assert s.logits is None
         s.feed(tokens(3, 5))
-        assert says_what_the_model_says(s)
+        assert agrees_with_the_model(s)
     s = session(keep=keep, every=every)
     s.feed(tokens(read))
     for n in (reach + 1, -1, 1.0, True):
-        with pytest.raises(StateError, match=rf"cannot take {n!r} tokens back; accepted here: 0 to {reach} \(keep is"):
+        with pytest.raises(StateError, match=rf"cannot roll back {n!r} tokens; accepted here: 0 to {reach} \(keep is"):
             s.rollback(n)  # type: ignore[arg-type]
     assert s.tokens == tokens(read).tolist()
-    assert says_what_the_model_says(s)
+    assert agrees_with_the_model(s)
 
 
 def test_no_states_are_kept_unless_asked() -> None:
     s = session()
     s.feed(tokens(4))
-    with pytest.raises(
-        StateError, match=r"accepted here: 0 to 0 \(keep is 0, every is 1\); open it with a larger keep"
-    ):
+    with pytest.raises(StateError, match=r"accepted here: 0 to 0 \(keep is 0, every is 1\); use a larger keep"):
         s.rollback(1)
     s.rollback(0)
     assert len(s.tokens) == 4
@@ -133,7 +131,7 @@ def test_a_hundred_continuations_of_one_prompt(backend: str, dtype: torch.dtype)
         prompt.feed(tokens(20))
         branches = prompt.fork(100)
     ways = [tokens(1 + i % 4, i) for i in range(100)]
-    for branch, way in zip(branches, ways, strict=True):  # each goes its own way, one after the other
+    for branch, way in zip(branches, ways, strict=True):  # different continuations, one after another
         branch.feed(way)
     for branch, way in zip(branches, ways, strict=True):
         whole = torch.cat([tokens(20), way])
@@ -151,13 +149,13 @@ def test_forks_are_independent() -> None:
     other.rollback(2)
     other.feed([3, 4, 5])
     assert (len(s.tokens), len(other.tokens)) == (8, 7)
-    assert says_what_the_model_says(s)
-    assert says_what_the_model_says(other)
+    assert agrees_with_the_model(s)
+    assert agrees_with_the_model(other)
     s.rollback(3)
     other.replace(1, [9])
     assert s.tokens == tokens(6)[:5].tolist()
-    assert says_what_the_model_says(s)
-    assert says_what_the_model_says(other)
+    assert agrees_with_the_model(s)
+    assert agrees_with_the_model(other)
 
 
 def test_sampling_reads_what_it_chose_and_repeats_itself() -> None:
@@ -166,7 +164,7 @@ def test_sampling_reads_what_it_chose_and_repeats_itself() -> None:
     how = Sampling(temperature=0.9, seed=4)
     first = [s.sample(how) for _ in range(6)]
     assert s.tokens == tokens(3).tolist() + first
-    assert says_what_the_model_says(s)
+    assert agrees_with_the_model(s)
     s.rollback(6)
     assert [s.sample(how) for _ in range(6)] == first
     s.rollback(6)
@@ -186,9 +184,7 @@ def test_the_repetition_penalty_knows_every_token() -> None:
 
 
 def test_nothing_to_sample_from() -> None:
-    with pytest.raises(
-        StateError, match="no logits to sample from: no token was read here yet; feed one or more first"
-    ):
+    with pytest.raises(StateError, match="no logits to sample from: no token was read yet; feed one or more first"):
         session().sample()
 
 
@@ -250,21 +246,21 @@ def test_a_file_of_a_state_alone_begins_a_session(bytes_model: LanguageModel, tm
     t.feed([7])
     s.feed([7])
     assert t.sample(Sampling(seed=2)) == s.sample(Sampling(seed=2))
-    t.save(tmp_path / "b.state")  # without the tokens, which it does not know
+    t.save(tmp_path / "b.state")  # without the tokens, which are unknown
     assert Session.load(tmp_path / "b.state", bytes_model).tokens == []
     assert_close(t.logits, unsplit(bytes_model, s.tokens)[-1], **EXACT)
 
 
 def unchanged(s: Session, seen: list[int]) -> None:
     assert s.tokens == seen
-    assert says_what_the_model_says(s)
+    assert agrees_with_the_model(s)
     s.rollback(2)  # the states kept are still those of these tokens
-    assert says_what_the_model_says(s)
+    assert agrees_with_the_model(s)
 
 
 @pytest.mark.parametrize("call", ["feed", "replace"])
 def test_what_fails_changes_nothing(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_file, "CHUNK", 50)
+    monkeypatch.setattr(session_file, "READ", 50)
     s = session("rebased", keep=3)
     s.feed(tokens(9))
     do = s.feed if call == "feed" else (lambda given: s.replace(2, given))
@@ -313,7 +309,7 @@ def test_closed_sessions_leave_the_engine_and_say_so() -> None:
         with pytest.raises(StateError, match="this session is closed; open another"):
             call()
     other.feed([1])
-    assert says_what_the_model_says(other)
+    assert agrees_with_the_model(other)
 
 
 def test_sessions_share_an_engine() -> None:
@@ -324,8 +320,8 @@ def test_sessions_share_an_engine() -> None:
     b.feed(tokens(5, 2))
     a.feed(tokens(2, 3))
     assert engine.rows == [0, 1]
-    assert says_what_the_model_says(a)
-    assert says_what_the_model_says(b)
+    assert agrees_with_the_model(a)
+    assert agrees_with_the_model(b)
 
 
 def bad_options() -> list[tuple[dict[str, Any], str]]:

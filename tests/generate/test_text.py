@@ -1,7 +1,7 @@
 """Text: greedy and sampled tokens against whole forward passes, rows against their neighbours, states, stops, streams.
 
-float64 models run on torch's engine, where a batch of any size gives the same tokens; float32 ones on whatever
-open_engine finds.
+float64 models run on torch's engine, where a batch of any size gives the same tokens; float32 ones on the one
+that open_engine chooses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def small(mixer: str | tuple[str, ...] = ("conv", "elu"), **changes: Any) -> Lan
 
 
 def naive(model: LanguageModel, prompt: list[int], count: int, how: Sampling, row: int) -> list[int]:
-    """Every token from a forward pass over all before it."""
+    """Return tokens, each from a forward pass over all earlier ones."""
     tokens, draws = list(prompt), Draws(how.seed, row)
     for _ in range(count):
         with torch.no_grad():
@@ -61,8 +61,8 @@ def same(a: ModelState, b: ModelState) -> None:
 )
 def test_tokens_are_those_of_whole_forward_passes(mixer: str | tuple[str, ...], how: Sampling) -> None:
     model = small(mixer)
-    found = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=9, sampling=how)
-    for i, (done, prompt) in enumerate(zip(found, PROMPTS, strict=True)):
+    completions = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=9, sampling=how)
+    for i, (done, prompt) in enumerate(zip(completions, PROMPTS, strict=True)):
         assert done.prompt_tokens == list(prompt.encode())
         assert done.tokens == naive(model, done.prompt_tokens, 9, how, i)
         assert done.text == BYTES.decode(done.tokens)
@@ -89,10 +89,10 @@ def test_a_row_does_not_depend_on_the_others_or_on_when_they_end() -> None:
 
 def test_equal_prompts_are_read_once_and_drawn_apart() -> None:
     model, how = small(), Sampling(seed=7)
-    found = generate(model, ["It was", "I", "It was"], tokenizer=BYTES, max_tokens=10, sampling=how)
-    assert found[0].tokens != found[2].tokens
+    completions = generate(model, ["It was", "I", "It was"], tokenizer=BYTES, max_tokens=10, sampling=how)
+    assert completions[0].tokens != completions[2].tokens
     for i in (0, 2):
-        assert found[i].tokens == naive(model, found[i].prompt_tokens, 10, how, i)
+        assert completions[i].tokens == naive(model, completions[i].prompt_tokens, 10, how, i)
 
 
 def test_long_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,17 +110,17 @@ def test_long_prompts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
 def test_tokens_and_tensors_are_prompts_too_and_need_no_tokenizer() -> None:
     model = small()
     how: dict[str, Any] = {"max_tokens": 6, "sampling": Sampling(seed=1)}
-    found = generate(model, [[73, 116], torch.tensor([73]), (5, 6)], **how)
-    assert [done.text for done in found] == [None] * 3
-    assert found[0].tokens == generate(model, ["It"], tokenizer=BYTES, **how)[0].tokens
+    completions = generate(model, [[73, 116], torch.tensor([73]), (5, 6)], **how)
+    assert [done.text for done in completions] == [None] * 3
+    assert completions[0].tokens == generate(model, ["It"], tokenizer=BYTES, **how)[0].tokens
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
 def test_log_probabilities_are_those_of_the_model(temperature: float) -> None:
     model = small()
     how = Sampling(temperature=temperature, top_k=50, seed=3)
-    found = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=7, sampling=how, logprobs=3)
-    for done in found:
+    completions = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=7, sampling=how, logprobs=3)
+    for done in completions:
         whole = torch.tensor([done.prompt_tokens + done.tokens])
         with torch.no_grad():
             wanted = model(whole)[0][0, len(done.prompt_tokens) - 1 : -1].log_softmax(1)
@@ -166,10 +166,10 @@ def test_one_state_serves_all_prompts() -> None:
     with torch.no_grad():
         _, state = model.read(torch.tensor([BYTES.encode("Once upon ")]))
     kept = state.clone()
-    found = generate(
+    completions = generate(
         model, ["a time", "a hill", "a time"], tokenizer=BYTES, max_tokens=6, sampling=greedy, states=state
     )
-    for done, prompt in zip(found, ("a time", "a hill", "a time"), strict=True):
+    for done, prompt in zip(completions, ("a time", "a hill", "a time"), strict=True):
         assert done.tokens == naive(model, BYTES.encode("Once upon " + prompt), 6, greedy, 0)
     same(state, kept)
 
@@ -179,8 +179,8 @@ def test_equal_prompts_from_different_states_are_not_mixed_up() -> None:
     begun = [BYTES.encode(text) for text in ("A lamb ", "The grey wolf ")]
     with torch.no_grad():
         states = ModelState.join([model.read(torch.tensor([tokens]))[1] for tokens in begun])
-    found = generate(model, ["sat"] * 2, tokenizer=BYTES, max_tokens=6, sampling=greedy, states=states)
-    for done, tokens in zip(found, begun, strict=True):
+    completions = generate(model, ["sat"] * 2, tokenizer=BYTES, max_tokens=6, sampling=greedy, states=states)
+    for done, tokens in zip(completions, begun, strict=True):
         assert done.tokens == naive(model, tokens + BYTES.encode("sat"), 6, greedy, 0)
         assert done.state is not None
         assert done.state.position.tolist() == [len(tokens) + 3 + 5]
@@ -209,24 +209,24 @@ def test_a_stop_token_is_among_the_tokens_and_not_in_the_text() -> None:
 
 
 def test_text_comes_piece_by_piece_for_each_row() -> None:
-    said: dict[int, list[str]] = {0: [], 1: []}
-    found = generate(
-        small(), PROMPTS[:2], tokenizer=BYTES, max_tokens=40, on_text=lambda row, text: said[row].append(text)
+    texts: dict[int, list[str]] = {0: [], 1: []}
+    completions = generate(
+        small(), PROMPTS[:2], tokenizer=BYTES, max_tokens=40, on_text=lambda row, text: texts[row].append(text)
     )
-    for done in found:
-        assert "".join(said[done.row]) == done.text
-        assert len(said[done.row]) > 5
-        assert "" not in said[done.row]
+    for done in completions:
+        assert "".join(texts[done.row]) == done.text
+        assert len(texts[done.row]) > 5
+        assert "" not in texts[done.row]
 
 
 def test_an_engine_that_runs_is_left_as_it_was() -> None:
     model = small()
     engine = open_engine(model)
-    rows = engine.join(rows=2)
+    rows = engine.add(rows=2)
     engine.step(torch.tensor([5, 6]), rows)
     before = engine.state(rows)
-    found = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=4, engine=engine)
-    assert [done.tokens for done in found] == [
+    completions = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=4, engine=engine)
+    assert [done.tokens for done in completions] == [
         done.tokens for done in generate(model, PROMPTS, tokenizer=BYTES, max_tokens=4)
     ]
 
@@ -282,22 +282,22 @@ def test_a_generation_left_early_keeps_what_it_has() -> None:
 
 def test_a_generation_steps_between_its_beginning_and_its_end() -> None:
     run = Generation(small(), [[1]], max_tokens=2)
-    with pytest.raises(StateError, match="no row is under way; step inside `with Generation"):
+    with pytest.raises(StateError, match="no row is running; call step inside `with Generation"):
         run.step()
     with run:
         while run.live:
             run.step()
-        with pytest.raises(StateError, match="no row is under way"):
+        with pytest.raises(StateError, match="no row is running"):
             run.step()
-    with pytest.raises(StateError, match="has begun already; open another"), run:
+    with pytest.raises(StateError, match="has already started; open another"), run:
         pass
     assert len(run.completions[0].tokens) == 2
 
 
 def test_float32_models_run_on_the_engine_that_is_found() -> None:
     model = small().float()
-    found = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=8, logprobs=0)
-    for done in found:
+    completions = generate(model, PROMPTS, tokenizer=BYTES, max_tokens=8, logprobs=0)
+    for done in completions:
         whole = torch.tensor([done.prompt_tokens + done.tokens])
         with torch.no_grad():
             wanted = model(whole)[0][0, len(done.prompt_tokens) - 1 : -1].log_softmax(1)

@@ -1,6 +1,6 @@
-"""transformers is imported once for all of these tests, when the first asks for it: offline, quiet, with its own cache.
+"""Import transformers once, when the first test needs it: offline, quiet, with its own cache.
 
-Collecting these tests must not cost its five seconds, so no file here imports it at the top.
+Importing it takes five seconds, so no file here does so at the top.
 """
 
 from __future__ import annotations

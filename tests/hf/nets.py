@@ -1,4 +1,4 @@
-"""Small language models for the tests of linnet.hf, and what generation must give, by the models' own step."""
+"""Small language models for the tests of linnet.hf, and the expected tokens by the models' own step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tokens(rows: int = 2, length: int = 9, seed: int = 1) -> Tensor:
 
 @torch.no_grad()
 def greedy(model: LanguageModel, prompt: Tensor, new: int) -> tuple[Tensor, ModelState]:
-    """The prompt and `new` most likely tokens, one step at a time, and the state before the last of them is read."""
+    """Return the prompt with `new` most likely tokens, and the state before the last of them is read."""
     logits, state = model.read(prompt)
     out = prompt
     for i in range(new):
@@ -49,7 +49,7 @@ def greedy(model: LanguageModel, prompt: Tensor, new: int) -> tuple[Tensor, Mode
 
 
 def left_padded(rows: list[Tensor], pad: int) -> tuple[Tensor, Tensor]:
-    """Rows [T_i] -> tokens [B,T] and attention_mask [B,T], filled up with `pad` on the left."""
+    """Pad rows [T_i] on the left: tokens [B,T] and attention_mask [B,T]."""
     T = max(len(row) for row in rows)
     ids = torch.stack([torch.cat([row.new_full((T - len(row),), pad), row]) for row in rows])
     mask = torch.stack([torch.cat([row.new_zeros(T - len(row)), torch.ones_like(row)]) for row in rows])

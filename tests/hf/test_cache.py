@@ -1,4 +1,4 @@
-"""LinnetCache: rows chosen, repeated and reordered as those of the state inside; cropped only while it records."""
+"""LinnetCache: select, repeat and reorder rows as in the state; crop only while recording."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 def state() -> ModelState:
-    _, found = net(**HYBRID)(tokens(3))
-    assert found is not None
-    return found.detach()
+    _, saved = net(**HYBRID)(tokens(3))
+    assert saved is not None
+    return saved.detach()
 
 
 def same(a: ModelState, b: ModelState) -> None:
@@ -80,4 +80,4 @@ def test_recorded_tokens_are_taken_back(hf: ModuleType, padded: bool) -> None:
             assert cache.get_seq_length() == left
             torch.testing.assert_close(cache.state, wanted, rtol=1e-10, atol=1e-10)
         with pytest.raises(ValueError, match="of 13 tokens to 12"):
-            cache.crop(-1)  # the passes before the one that was taken back are forgotten
+            cache.crop(-1)  # passes before the removed one are dropped

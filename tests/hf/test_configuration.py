@@ -57,7 +57,7 @@ def test_refused_where_a_model_config_is(hf: ModuleType) -> None:
 def test_a_file_without_a_config_version_is_of_version_1(
     hf: ModuleType, transformers: ModuleType, tmp_path: Path
 ) -> None:
-    """A model saved before keeps what its mixers did by default then; a new one has the published defaults."""
+    """A model saved earlier keeps the defaults of its version; a new one has the published defaults."""
     config = hf.LinnetConfig(d_model=16, n_layers=1, n_heads=2, mixer="rwkv7", attention_bias=True)
     config.save_pretrained(tmp_path)
     again = transformers.AutoConfig.from_pretrained(tmp_path).model_config("language")

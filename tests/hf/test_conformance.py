@@ -1,6 +1,6 @@
 """What users of transformers expect of any model: the checks of its ModelTesterMixin and GenerationTesterMixin.
 
-Those are not part of the installed package, so they are written again here, for the classes of linnet: a table of small
+Those are not part of the installed package, so they are rewritten here for the classes of linnet: a table of small
 checks, each a function of linnet.hf, transformers and a folder.
 """
 
@@ -30,8 +30,8 @@ def model(hf: ModuleType, **fields: Any) -> Any:
 
 def logits(of: Any, given: Tensor | None = None) -> Tensor:
     with torch.no_grad():
-        found: Tensor = of(tokens() if given is None else given).logits
-    return found
+        out: Tensor = of(tokens() if given is None else given).logits
+    return out
 
 
 def same(a: Any, b: Any) -> None:
@@ -54,7 +54,7 @@ def other_sizes_are_refused_or_begin_anew(hf: ModuleType, _: ModuleType, folder:
     same(wide.model.backbone.state_dict(), made.model.backbone.state_dict())
     for x in (wide.model.embed.weight, wide.model.head.weight):
         assert x.shape[0] == N + 9
-        assert 0.2 < float(x.detach().std()) < 0.4  # init_std, not what memory held
+        assert 0.2 < float(x.detach().std()) < 0.4  # init_std, not uninitialised memory
 
 
 def loaded_in_every_dtype(hf: ModuleType, _: ModuleType, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""generate() of LinnetForCausalLM: the tokens of linnet's own step, by every way of decoding, at constant memory."""
+"""generate() of LinnetForCausalLM: the tokens of linnet's own step, for every decoding mode, at constant memory."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_left_padded_rows_are_answered_as_alone(hf: ModuleType, how: dict[str, A
 @pytest.mark.parametrize("mixer", ["elu", "softmax", HYBRID["mixer"]], ids=str)
 def test_beams_with_and_without_a_cache(hf: ModuleType, mixer: Any) -> None:
     wrapped = hf.to_hf(net(**{**HYBRID, "mixer": mixer}))
-    once = {**GREEDY, "repetition_penalty": 3.0}  # new models say one thing over and over
+    once = {**GREEDY, "repetition_penalty": 3.0}  # new models repeat themselves
     how = {**once, "num_beams": 4, "num_return_sequences": 2}
     with_cache = wrapped.generate(tokens(), **how)
     assert with_cache.shape == (4, 9 + 12)
     assert with_cache.tolist() == wrapped.generate(tokens(), **how, use_cache=False).tolist()
-    assert with_cache[::2].tolist() != wrapped.generate(tokens(), **once).tolist()  # so that rows did change places
+    assert with_cache[::2].tolist() != wrapped.generate(tokens(), **once).tolist()  # rows were reordered
 
 
 def test_sampling_is_that_of_the_seed(hf: ModuleType) -> None:
@@ -135,7 +135,7 @@ def test_drafts_change_nothing_but_the_number_of_passes(hf: ModuleType, mixer: A
     read = cache.get_seq_length()
     torch.testing.assert_close(cache.state, model(wanted[:, :read])[1], **CLOSE)
     assert (cache.recording, cache.passes) == (False, [])
-    assert max(widths[1:]) > 1  # so that drafts were read
+    assert max(widths[1:]) > 1  # drafts were read
     if draft == "the same model":
         assert len(widths) < 16
 
@@ -189,7 +189,7 @@ def test_what_generate_refuses(hf: ModuleType) -> None:
     for model, rows, how, words in [
         (wrapped, 2, {"assistant_model": hf.to_hf(net())}, "only supported for batch_size = 1"),
         (wrapped, 1, {"assistant_early_exit": 1}, "assistant_early_exit is 1; accepted: None"),
-        (wrapped, 1, {"cache_implementation": "quantized"}, "'quantized'; a linnet model keeps a LinnetCache"),
+        (wrapped, 1, {"cache_implementation": "quantized"}, "'quantized'; accepted: none, for a LinnetCache"),
         (grows, 1, {"cache_implementation": "static"}, "the state of the 'softmax' mixer of layer 1 grows"),
         (wrapped, 1, {"output_attentions": True, "return_dict_in_generate": True}, "output_attentions"),
     ]:

@@ -1,4 +1,4 @@
-"""The Hugging Face models give what linnet's own do: logits, losses, states, with and without padding and a cache."""
+"""The Hugging Face models equal linnet's: logits, losses, states, with and without padding and a cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_logits_loss_and_state(hf: ModuleType, fields: dict[str, Any]) -> None:
         total, count = model.loss({"tokens": given[:, :-1], "targets": given[:, 1:]})
     torch.testing.assert_close(out.logits, logits, rtol=0, atol=0)
     torch.testing.assert_close(out.past_key_values.state, state, rtol=0, atol=0)
-    torch.testing.assert_close(out.loss, (total / count).to(out.loss.dtype), rtol=1e-6, atol=1e-6)  # float32 by habit
+    torch.testing.assert_close(out.loss, (total / count).to(out.loss.dtype), rtol=1e-6, atol=1e-6)  # float32 by default
     with torch.no_grad():
         first = wrapped(given[:, :5])
         second = wrapped(given[:, 5:6], past_key_values=first.past_key_values)
@@ -140,7 +140,7 @@ def test_classifier_from_a_language_model(
     assert not torch.equal(head, made.classifier.inputs.embed.weight[:labels])
     assert model.head is not None
     assert not torch.equal(head, model.head.weight[:labels])
-    assert 0.1 < float(head.detach().std()) < 0.6  # as init_std says, not what memory held
+    assert 0.1 < float(head.detach().std()) < 0.6  # init_std, not uninitialised memory
     made.save_pretrained(tmp_path / "classes")
     assert set(load_file(tmp_path / "classes" / "model.safetensors")) == set(made.state_dict())
     again = auto.from_pretrained(tmp_path / "classes")
@@ -171,7 +171,7 @@ def test_what_is_refused(hf: ModuleType, transformers: ModuleType) -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             wrapped(**kwargs)
-    wrapped.config._attn_implementation = "eager"  # or transformers refuses the next line in a sentence of its own
+    wrapped.config._attn_implementation = "eager"  # otherwise transformers itself refuses the next line
     wrapped.config.output_attentions = True
     with pytest.raises(ValueError, match="output_attentions is True; accepted: False"):
         wrapped(given)
@@ -182,7 +182,7 @@ def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: d
     model, given = net(**fields), tokens()
     wanted = [model.embed(given) + (0 if model.backbone.positions is None else model.backbone.positions.weight[:9])]
     for block in model.backbone.layers:
-        turns = model.backbone._turns(torch.arange(9)[None], wanted[0])
+        turns = model.backbone._rotation(torch.arange(9)[None], wanted[0])
         wanted.append(block(wanted[-1], output_state=False, positions=turns)[0])
     wanted[-1] = model.backbone.norm(wanted[-1])
     classifier = hf.LinnetForSequenceClassification(hf.to_hf(model).config).double()
@@ -202,7 +202,7 @@ def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: d
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, every: int) -> None:
-    found = []
+    results = []
     for light in (False, True):
         model = net(torch.float32, **{**HYBRID, "n_layers": 6}, dropout=0.1)
         wrapped = hf.to_hf(model).train()
@@ -216,8 +216,8 @@ def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, every: int)
         loss = wrapped(tokens(), labels=tokens()).loss
         loss.backward()
         assert len(seen) == 6 + (6 // every if light else 0)  # those are computed twice
-        found.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+        results.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # it has another name from transformers 6 on

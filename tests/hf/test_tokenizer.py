@@ -1,4 +1,4 @@
-"""Exported tokenizers: the ids of linnet's own for any text, and padding that is no text."""
+"""Exported tokenizers: the ids of linnet's own for any text, and padding that is not text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainer runs as it is: the loss it reports is linnet's, the steps it takes move every parameter."""
+"""Trainer runs unchanged: it reports linnet's loss, and its steps update every parameter."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linnet.layers import GLA, RetNet, attention_map, build_mixer
 from linnet.layers.decay import Decayed
-from linnet.ops.decay import decayed_attention
+from linnet.ops.gated.decay import decayed_attention
 from linnet.train.optim import split_parameters
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}  # float64

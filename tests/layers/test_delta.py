@@ -150,7 +150,7 @@ def test_decay_starts_as_in_mamba_2_and_is_left_alone_by_the_model_and_by_weight
         ({"causal": False}, "'delta' looks back only, but causal is False"),
         ({"n_kv_heads": 1}, "n_kv_heads is 1"),
         ({"n_heads": 5}, r"d_model \(12\) must be a multiple of n_heads \(5\)"),
-        ({"conv": -1}, "conv is -1; accepted: how many tokens a filter spans, or 0"),
+        ({"conv": -1}, "conv is -1; accepted: a whole number, 0 or more; it is the number of tokens"),
         ({"conv": True}, "conv is True"),
         ({"key_heads": 3}, "key_heads is 3; accepted: a divisor of n_heads, 2"),
         ({"norm_eps": 0.0}, r"norm_eps \(0.0\) must be a finite number above 0"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet.layers import CONVOLUTIONS, LOOK_BACK, MIXERS, RULES, Mixer, build_mixer
+from linnet.layers import CAUSAL_ONLY, CONVOLUTIONS, MIXERS, RECURRENT_MIXERS, Mixer, build_mixer
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}  # float64
 B, T, E = 2, 13, 24
@@ -38,7 +38,7 @@ CASES = [
     (name, variant)
     for name in MIXERS
     for variant in VARIANTS
-    if name not in (*RULES, "lsh") or "n_kv_heads" not in VARIANTS[variant]
+    if name not in (*RECURRENT_MIXERS, "lsh") or "n_kv_heads" not in VARIANTS[variant]
 ] + [(name, "published") for name in PUBLISHED]
 
 
@@ -115,7 +115,7 @@ def test_packed_sequences_do_not_see_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXERS)
 def test_state_bytes_and_empty_state_tell_the_truth(name: str) -> None:
-    layer = mixer(name, "plain" if name in (*RULES, "lsh") else "grouped")
+    layer = mixer(name, "plain" if name in (*RECURRENT_MIXERS, "lsh") else "grouped")
     _, state = layer(inputs(1), output_state=True)
     assert layer.state_bytes(T, torch.float64) == state.nbytes
     empty = layer.empty_state(1, dtype=torch.float64)
@@ -125,7 +125,7 @@ def test_state_bytes_and_empty_state_tell_the_truth(name: str) -> None:
     torch.testing.assert_close(again, layer(inputs(1))[0], **CLOSE)
 
 
-@pytest.mark.parametrize("name", [m for m in MIXERS if m not in (*LOOK_BACK, *CONVOLUTIONS)])
+@pytest.mark.parametrize("name", [m for m in MIXERS if m not in (*CAUSAL_ONLY, *CONVOLUTIONS)])
 def test_bidirectional_sees_the_future_and_ignores_padding(name: str) -> None:
     layer, x = mixer(name, "rotary", causal=False), inputs()
     mask = torch.ones(B, T, dtype=torch.bool)

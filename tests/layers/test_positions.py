@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linnet.layers.positions import LearnedPositions, SinusoidalPositions, rotation
-from linnet.ops.projection import turn
+from linnet.ops.fused.projection import turn
 
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}
 

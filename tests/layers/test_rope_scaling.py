@@ -95,5 +95,5 @@ def test_other_scalings_are_refused(scaling: Any, sentence: str) -> None:
 def test_a_scaling_needs_rotary_positions_and_a_base_above_one() -> None:
     with pytest.raises(ValueError, match="rotary_scaling is given, but positions is 'none'; accepted: 'rotary'"):
         ModelConfig(rotary_scaling=YARN)
-    with pytest.raises(ValueError, match=r"rotary_base is 1\.0 beside a rotary_scaling; accepted: a number above 1"):
+    with pytest.raises(ValueError, match=r"rotary_base is 1\.0; accepted with a rotary_scaling: a number above 1"):
         ModelConfig(positions="rotary", rotary_scaling=YARN, rotary_base=1.0)

@@ -1,4 +1,4 @@
-"""What every head is asked to do, written once: step as it reads, overfit, go to a folder and back."""
+"""Checks shared by the tests of every head: step equals the parallel pass, overfit one batch, save and load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXACT = {"rtol": 1e-10, "atol": 1e-10}  # float64
 
 
 def small(task: str, **fields: Any) -> Any:
-    """A model of two layers in float64, weights far enough from zero that a mistake shows."""
+    """Return a two-layer model in float64, with weights large enough that a mistake shows."""
     torch.manual_seed(0)
     given = {"d_model": 16, "n_layers": 2, "n_heads": 2, "init_std": 0.2, **fields}
     if given.get("mixer") == "window":
@@ -23,7 +23,7 @@ def small(task: str, **fields: Any) -> Any:
 
 
 def stepped(model: Any, inputs: Tensor, *first: Any) -> tuple[Tensor, Any]:
-    """One `step` after another along the time axis of `inputs`; `first` are arguments before the state."""
+    """Call `step` along the time axis of `inputs`; `first` are arguments before the state."""
     outs, state = [], None
     for t in range(inputs.shape[1]):
         out, state = model.step(inputs[:, t], *first, state)
@@ -32,9 +32,9 @@ def stepped(model: Any, inputs: Tensor, *first: Any) -> tuple[Tensor, Any]:
 
 
 def learned(model: Model, batch: dict[str, Tensor], steps: int = 60, lr: float = 1e-2) -> float:
-    """The loss per unit after that many steps on one batch.
+    """Return the loss per unit after that many steps on one batch.
 
-    The steps shrink and the gradients are clipped, so that where they end does not hang on the last bits of the start.
+    The steps shrink and the gradients are clipped, so that the result does not depend on the last bits of the start.
     """
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=lr, weight_decay=0.0)
     for step in range(steps):
@@ -48,6 +48,6 @@ def learned(model: Model, batch: dict[str, Tensor], steps: int = 60, lr: float =
 
 
 def again(model: Model, folder: Path) -> Any:
-    """The model after a trip through a folder, in the dtype it had."""
+    """Save and load the model, in its dtype."""
     model.float().save_pretrained(folder)
     return Model.from_pretrained(folder).eval()

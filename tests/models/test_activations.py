@@ -1,4 +1,4 @@
-"""Blocks computed again on the way back: the same gradients bit for bit, dropout included, in less memory."""
+"""Activation checkpointing: the same gradients bit for bit, dropout included, in less memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_gradients_are_the_same_bits(mixer: str) -> None:
 
 
 def test_less_is_kept() -> None:
-    """Bytes that autograd holds between forward and backward, weights left out."""
+    """Return the bytes that autograd holds between forward and backward, without the weights."""
 
     def kept(enabled: bool) -> int:
         model = small_model(n_layers=4, d_model=32)

@@ -1,4 +1,4 @@
-"""CTC against brute force over every alignment: the loss, its gradient, and both decoders; error rates by hand."""
+"""CTC against brute force over all alignments: the loss, its gradient and both decoders; error rates by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def collapse(alignment: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def every_label(log_probs: Tensor) -> dict[tuple[int, ...], float]:
-    """P of each label sequence of one row [T,V]: the sum over all V^T alignments."""
+    """Return P of each label sequence of one row [T,V], the sum over all V^T alignments."""
     T, V = log_probs.shape
     p, total = log_probs.exp().tolist(), defaultdict[tuple[int, ...], float](float)
     for alignment in itertools.product(range(V), repeat=T):
@@ -64,14 +64,14 @@ def test_an_impossible_alignment_is_refused_by_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "sizes", "said"),
+    ("targets", "sizes", "message"),
     [
         ([[1, 2], [3, 0]], [2, 2], r"target 0 at \[1, 1\] is the blank"),
         ([[1, 2], [3, 0]], [2, 3], r"row 1 has target length 3; accepted: up to 2"),
     ],
 )
-def test_targets_that_say_something_else(targets: list[list[int]], sizes: list[int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_targets_that_say_something_else(targets: list[list[int]], sizes: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         ctc_loss(draw(2, 5, 4), torch.tensor([5, 5]), torch.tensor(targets), torch.tensor(sizes))
 
 
@@ -104,7 +104,7 @@ def test_a_large_beam_finds_the_most_probable_labels(T: int, V: int, seed: int, 
 
 
 def plain_beam(log_probs: Tensor, beam: int, top: int | None) -> list[int]:
-    """The same search with a dict of prefixes, one row [T,V], probabilities as they are."""
+    """Run the same search with a dict of prefixes for one row [T,V], in probabilities."""
     beams = {(): (1.0, 0.0)}
     for row in log_probs.exp().tolist():
         usable = sorted(range(1, len(row)), key=lambda s: -row[s])[:top]
@@ -122,7 +122,7 @@ def plain_beam(log_probs: Tensor, beam: int, top: int | None) -> list[int]:
 @pytest.mark.parametrize("top", [None, 2])
 @pytest.mark.parametrize("beam", [1, 2, 4, 8])
 def test_batched_beams_are_the_plain_ones(beam: int, top: int | None) -> None:
-    """Small beams too, where prefixes leave and come back; rows of every length share a batch."""
+    """Also with small beams, where prefixes are dropped and return; rows of every length share a batch."""
     log_probs, lengths = draw(12, 14, 5, seed=beam, spread=1.5), torch.arange(12) + 3
     want = [plain_beam(row[:n], beam, top) for row, n in zip(log_probs, lengths, strict=True)]
     assert prefix_beam_decode(log_probs, lengths, beam=beam, top=top) == want

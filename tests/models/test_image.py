@@ -41,7 +41,7 @@ def test_steps_equal_the_parallel_pass(mixer: str, head: str) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("head", HEADS)
 def test_loss_is_the_sum_over_pixels(head: str, tied: bool) -> None:
-    """Pixel by pixel with `step`, the first after the start token."""
+    """Generate pixel by pixel with `step`, the first after the start token."""
     model, image = small("image", head=head, vocab_size=L, n_mixtures=3, tie_embeddings=tied), pixels()
     want, state, token = torch.zeros((), dtype=torch.float64), None, torch.full((B,), model.start)
     for t in range(T):

@@ -96,16 +96,16 @@ def test_answers_are_the_likeliest_tokens_where_there_is_a_target(tied: bool, mo
     assert isinstance(net, LanguageModel)
     targets = torch.full((B, T), -100)
     targets[0, [2, 7]], targets[1, [0, 3, T - 1]] = torch.tensor([4, 9]), torch.tensor([1, 16, 0])
-    predicted, wanted = net.answers({"tokens": given, "targets": targets})
+    predicted, wanted = net.predictions({"tokens": given, "targets": targets})
     assert wanted.tolist() == [4, 9, 1, 16, 0]
     assert torch.equal(predicted, net(given)[0].argmax(-1)[targets != -100])
     assert len(set(predicted.tolist())) > 1
     monkeypatch.setattr(language, "SCORES", 2 * N)  # in blocks of two
-    assert torch.equal(net.answers({"tokens": given, "targets": targets})[0], predicted)
-    none, either = net.answers({"tokens": given, "targets": torch.full((B, T), -100)})
+    assert torch.equal(net.predictions({"tokens": given, "targets": targets})[0], predicted)
+    none, either = net.predictions({"tokens": given, "targets": torch.full((B, T), -100)})
     assert none.shape == either.shape == (0,)
     with pytest.raises(ValueError, match="token 17 at \\[0, 0\\] is outside the vocabulary of 17"):
-        net.answers({"tokens": given, "targets": torch.full((B, T), N)})
+        net.predictions({"tokens": given, "targets": torch.full((B, T), N)})
 
 
 def test_a_tiny_text_is_learned_by_heart() -> None:

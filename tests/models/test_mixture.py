@@ -1,4 +1,4 @@
-"""The mixture of logistics: it is a distribution, its sampler draws from it, gradients are right, it is finite."""
+"""The mixture of logistics: a distribution, a sampler from it, correct gradients, finite everywhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SINGLE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def draw(*shape: int, k: int = 10, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Weights, means in and beside [-1, 1], and scales from a tenth of a bin to the whole range."""
+    """Draw weights, means inside and outside [-1, 1], and scales from a tenth of a bin to the whole range."""
     g = torch.Generator().manual_seed(seed)
     logits, mean, log_scale = (torch.randn(*shape, k, generator=g, dtype=torch.float64) for _ in range(3))
     return torch.cat([logits, 0.7 * mean, 2 * log_scale - 3], dim=-1).to(dtype)
 
 
 def plain(params: Tensor, value: int, levels: int) -> float:
-    """P(value) of one pixel as the difference of two sigmoids, component by component, in float64."""
+    """Return P(value) of one pixel as the difference of two sigmoids, component by component, in float64."""
     logits, mean, log_scale = params.double().chunk(3)
     x, h, total = 2 * value / (levels - 1) - 1, 1 / (levels - 1), 0.0
     for w, m, ls in zip(logits.softmax(0), mean, log_scale.clamp(min=-7), strict=True):
@@ -35,7 +35,7 @@ def plain(params: Tensor, value: int, levels: int) -> float:
 @pytest.mark.parametrize("levels", [2, 17, 256])
 def test_it_is_the_difference_of_two_sigmoids(levels: int) -> None:
     params = draw(3)
-    params[:, -10:] = params[:, -10:].clamp(min=-4)  # where the plain difference still has its digits
+    params[:, -10:] = params[:, -10:].clamp(min=-4)  # where the plain difference is still accurate
     got = log_probs(params, levels=levels).exp()
     want = [[plain(row, v, levels) for v in range(levels)] for row in params]
     torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), **EXACT)
@@ -57,7 +57,7 @@ def test_single_precision_is_close_to_double() -> None:
 
 @pytest.mark.parametrize("levels", [17, 256])
 def test_samples_come_from_what_the_loss_scores(levels: int) -> None:
-    """Pearson's chi-square over the values expected at least ten times; wide scales (log s > 0) are among them."""
+    """Compare by Pearson's chi-square over the values expected at least ten times, wide scales (log s > 0) included."""
     params = torch.tensor([0.5, -0.3, 0.0, -0.4, 0.9, 0.1, -3.0, -2.0, 0.8], dtype=torch.float64)
     n = 200_000
     drawn = sample(params.expand(n, 9), torch.Generator().manual_seed(1), levels=levels)
@@ -113,7 +113,7 @@ def test_bits_per_dim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "values", "levels", "said"),
+    ("params", "values", "levels", "message"),
     [
         (torch.zeros(2, 7), torch.zeros(2, dtype=torch.long), 256, "width 7; accepted: 3 K"),
         (torch.zeros(2, 6), torch.zeros(3, dtype=torch.long), 256, r"int64 \[3\]; accepted: integers of shape \[2\]"),
@@ -123,6 +123,6 @@ def test_bits_per_dim() -> None:
         (torch.zeros(2, 6), torch.zeros(2, dtype=torch.long), 1, "levels is 1; accepted"),
     ],
 )
-def test_bad_input(params: Tensor, values: Tensor, levels: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_input(params: Tensor, values: Tensor, levels: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         log_prob(params, values, levels=levels)

@@ -51,15 +51,15 @@ COUNTS = [
 
 @pytest.mark.parametrize(("model", "d", "rows", "count", "fields"), COUNTS, ids=lambda x: str(x).replace(" ", "-"))
 def test_the_papers_count(model: str, d: int, rows: int, count: int, fields: dict[str, Any]) -> None:
-    config = PRESETS["mqar"].but(d_model=d, max_length=rows, **fields)
+    config = PRESETS["mqar"].replace(d_model=d, max_length=rows, **fields)
     assert count_parameters(config) == count
 
 
 def test_what_the_based_count_is_made_of() -> None:
-    model = build(PRESETS["mqar"].but(mixer=("conv", "based")))
-    found: dict[str, int] = {}
+    model = build(PRESETS["mqar"].replace(mixer=("conv", "based")))
+    counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = "norms" if "norm" in name else name.removeprefix("backbone.").split(".mixer")[0]
-        found[part] = found.get(part, 0) + parameter.numel()
+        counts[part] = counts.get(part, 0) + parameter.numel()
     d = 64
-    assert list(found.values()) == [8192 * d, 4 * d + d * d + d, 5 * 2 * d, 2 * 192 * d + 2 * 60 * d, 256 * d], found
+    assert list(counts.values()) == [8192 * d, 4 * d + d * d + d, 5 * 2 * d, 2 * 192 * d + 2 * 60 * d, 256 * d], counts

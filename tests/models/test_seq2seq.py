@@ -1,4 +1,4 @@
-"""EncoderDecoder: steps equal the parallel pass, the source is read once and is a value, padding changes nothing."""
+"""EncoderDecoder: steps equal the parallel pass, the source is encoded once and is a value, padding changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet.layers import LOOK_BACK, MIXERS
+from linnet.layers import CAUSAL_ONLY, MIXERS
 from linnet.models import ModelConfig, build
 from linnet.models.seq2seq import EncoderDecoder
 from linnet.ops.state import KVState, State
@@ -17,7 +17,7 @@ from tests.models.heads import EXACT, again, learned, small, stepped
 
 B, S, T, SOURCE, TARGET = 3, 8, 6, 11, 7
 LENGTHS = torch.tensor([8, 5, 1])
-BOTH_WAYS = [name for name in MIXERS if name not in LOOK_BACK]  # the encoder looks ahead
+BOTH_WAYS = [name for name in MIXERS if name not in CAUSAL_ONLY]  # the encoder looks ahead
 
 
 def translator(**fields: Any) -> Any:

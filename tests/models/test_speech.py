@@ -1,4 +1,4 @@
-"""Speech models: frames step as they are read, padding changes nothing, the loss is torch's CTC, PER by hand."""
+"""Speech models: steps equal the parallel pass, padding changes nothing, the loss is torch's CTC, PER by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
-from linnet.layers import LOOK_BACK, MIXERS
+from linnet.layers import CAUSAL_ONLY, MIXERS
 from linnet.models import ModelConfig, build, count_parameters, state_bytes
 from linnet.models.ctc import edit_distance
 from linnet.models.speech import BiLSTMModel, SpeechModel
@@ -49,7 +49,7 @@ def test_steps_equal_the_parallel_pass(mixer: str) -> None:
 
 @pytest.mark.parametrize(
     ("mixer", "causal"),
-    [*((name, True) for name in MIXERS), *((name, False) for name in (*MIXERS, "bilstm") if name not in LOOK_BACK)],
+    [*((name, True) for name in MIXERS), *((name, False) for name in (*MIXERS, "bilstm") if name not in CAUSAL_ONLY)],
 )
 def test_padding_changes_nothing(mixer: str, causal: bool) -> None:
     model, given = speech(mixer=mixer, causal=causal, positions="sinusoidal"), batch()["features"]
@@ -82,8 +82,8 @@ def test_loss_and_error_rate(mixer: str) -> None:
     assert n.item() == 6
     shown = model.metrics(given)
     assert shown["loss"][0].item() == pytest.approx(total.item())
-    said = model.decode(given["features"], LENGTHS)
-    rows = zip(said, given["targets"].tolist(), given["target_lengths"].tolist(), strict=True)
+    decoded = model.decode(given["features"], LENGTHS)
+    rows = zip(decoded, given["targets"].tolist(), given["target_lengths"].tolist(), strict=True)
     assert shown["per"][0].item() == sum(edit_distance(hyp, ref[:size]) for hyp, ref, size in rows)
     assert shown["per"][1].item() == 6
     assert len(model.decode(given["features"], LENGTHS, beam=4)) == B

@@ -1,4 +1,4 @@
-"""ModelState: rows that are chosen and joined, its size, and its file: exact both ways, refused if it is another's."""
+"""ModelState: select and join rows, its size, and its file: exact round trips, refused for another model."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from linnet.data import ByteTokenizer
 from linnet.errors import StateError
 from linnet.models import Model, ModelConfig, ModelState, build
 from linnet.models.state import load_saved
+from linnet.models.state_checks import check_parts
+from linnet.ops.state import KINDS as ALL_KINDS
+from linnet.ops.state import BaseState
 from linnet.ops.state_file import read_header, save_states
 
 SHAPE: dict[str, Any] = {"d_model": 16, "n_layers": 2, "n_heads": 2, "vocab_size": 32, "positions": "rotary"}
@@ -28,6 +32,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "grouped": {"mixer": ("elu", "softmax"), "n_heads": 4, "n_kv_heads": 2},
 }
 B, T = 3, 6
+SEEN = torch.tensor([2, 9])  # tokens seen
 
 
 @cache
@@ -37,7 +42,7 @@ def model(kind: str = "elu", seed: int = 0) -> Any:
 
 
 def state_of(network: Model, lengths: tuple[int, ...] = (T, 2, 4)) -> ModelState:
-    """Rows that have seen different numbers of tokens."""
+    """Return a state whose rows have seen different numbers of tokens."""
     tokens = torch.randint(32, (len(lengths), T), generator=torch.Generator().manual_seed(1))
     mask = torch.arange(T) < torch.tensor(lengths)[:, None]
     state = network(tokens, mask=mask)[1]
@@ -46,7 +51,7 @@ def state_of(network: Model, lengths: tuple[int, ...] = (T, 2, 4)) -> ModelState
 
 
 def same(a: ModelState, b: ModelState) -> bool:
-    """Equal to the last bit, in kind and dtype too."""
+    """Return whether two states are equal to the last bit, in kind and dtype too."""
     pairs = [(x, y) for s, t in zip(a.layers, b.layers, strict=True) for x, y in zip(s, t, strict=True)]
     kinds = [type(s) for s in a.layers] == [type(t) for t in b.layers]
     pairs = [*pairs, (a.position, b.position)]
@@ -69,9 +74,9 @@ def test_select_takes_rows_and_their_positions(kind: str, rows: Any) -> None:
 @pytest.mark.parametrize("rows", [[3], [0, -4], torch.tensor([0, 9])])
 def test_a_row_that_does_not_exist_is_named(rows: Any) -> None:
     wrong = next(int(i) for i in rows if not -B <= i < B)
-    with pytest.raises(StateError, match=rf"row {wrong} is not in the state; its rows are 0 to 2"):
+    with pytest.raises(StateError, match=rf"row {wrong} is not in the state; accepted: rows 0 to 2"):
         state_of(model()).select(rows)
-    with pytest.raises(StateError, match=r"its rows are none"):
+    with pytest.raises(StateError, match=r"accepted: none, for it has no rows"):
         state_of(model()).select([]).select([0])
 
 
@@ -114,10 +119,10 @@ def test_a_file_and_back(kind: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.state"]
     back = ModelState.load(path, model=network, tokenizer=ByteTokenizer())
     assert same(back, state)
-    found = load_saved(path, model=network, tokenizer=ByteTokenizer().fingerprint)
-    assert found.tokens == seen
-    assert found.answer is not None
-    assert torch.equal(found.answer, answer)
+    saved = load_saved(path, model=network, tokenizer=ByteTokenizer().fingerprint)
+    assert saved.tokens == seen
+    assert saved.answer is not None
+    assert torch.equal(saved.answer, answer)
     header = read_header(path)
     assert (header.tokens, header.model, header.tokenizer) == (T, network.fingerprint(), ByteTokenizer().fingerprint)
     assert header.config == network.config.to_dict()
@@ -146,7 +151,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_the_state_of_another_model_is_refused_by_field(field: str, tmp_path: Path) -> None:
     changes, message = OTHERS[field]
     state_of(model()).save(tmp_path / "a.state", model=model())
-    with pytest.raises(StateError, match=rf"a\.state: {message}; use the model the state was made by"):
+    with pytest.raises(StateError, match=rf"a\.state: {message}; use the model that produced the state"):
         ModelState.load(tmp_path / "a.state", model=build(ModelConfig(**{**SHAPE, "mixer": "elu", **changes})))
 
 
@@ -158,19 +163,19 @@ def test_a_field_that_a_file_is_too_old_to_know_had_its_default(tmp_path: Path) 
     save_states(path, state.layers, **who)
     assert same(ModelState.load(path, model=network), state)
     with pytest.raises(StateError, match=r"rotary_base is 10000.0, but 500.0 in this model"):
-        ModelState.load(path, model=build(network.config.but(rotary_base=500.0)))
+        ModelState.load(path, model=build(network.config.replace(rotary_base=500.0)))
 
 
 def test_other_weights_are_refused_as_such(tmp_path: Path) -> None:
     state_of(model()).save(tmp_path / "a.state", model=model())
     with pytest.raises(StateError, match=r"a\.state: fingerprint of the weights is '\w{8}', but '\w{8}' in this model"):
         ModelState.load(tmp_path / "a.state", model=model(seed=1))
-    assert same(ModelState.load(tmp_path / "a.state"), state_of(model()))  # nobody asked whose it is
+    assert same(ModelState.load(tmp_path / "a.state"), state_of(model()))  # loaded without a model to compare with
 
 
 SHAPES: dict[str, tuple[dict[str, Any], str]] = {
     "layers": ({"n_layers": 3}, "n_layers is 2, but 3"),
-    "kind": ({"mixer": ("window", "elu")}, "what the mixer of layer 1 keeps is 'ConvState', but 'State'"),
+    "kind": ({"mixer": ("window", "elu")}, "state class of layer 1 is 'ConvState', but 'State'"),
     "heads": ({"n_heads": 4}, "number of heads of layer 0 is 2, but 4"),
     "key_dim": ({"key_dim": 4}, "key_dim of layer 0 is 8, but 4"),
     "head_dim": ({"head_dim": 4, "key_dim": 8}, "head_dim of layer 0 is 8, but 4"),
@@ -197,7 +202,7 @@ def test_without_a_configuration_the_shapes_tell(case: str, tmp_path: Path) -> N
 def test_a_file_that_names_nobody(tmp_path: Path) -> None:
     path = tmp_path / "a.state"
     state_of(model()).save(path)
-    with pytest.raises(StateError, match=r"a\.state names no model; save it with model=\.\.\., or load it with model"):
+    with pytest.raises(StateError, match=r"a\.state does not record its model; save it with model="):
         ModelState.load(path, model=model())
     with pytest.raises(StateError, match=r"tokenizer is '' in the file, '\w+' is wanted"):
         ModelState.load(path, tokenizer=ByteTokenizer())
@@ -213,7 +218,7 @@ def test_files_of_the_layers_alone_load_when_they_say_how_many_tokens(tmp_path: 
     with pytest.raises(StateError, match=r"model is '\w+', but '\w+' in this model"):
         ModelState.load(path, model=model(seed=1))
     save_states(path, state.layers)
-    with pytest.raises(StateError, match="does not say how many tokens its rows have seen; save it again"):
+    with pytest.raises(StateError, match="does not record how many tokens its rows have seen; save it with"):
         ModelState.load(path)
 
 
@@ -258,6 +263,34 @@ def test_a_file_cut_anywhere_is_refused(whole: bytes, tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(StateError, match=r"a\.state is not a whole safetensors file .* save the state again"):
             ModelState.load(path, model=model(), tokenizer="t")
+
+
+def test_a_new_state_class_needs_no_entry_in_the_checks() -> None:
+    """Mask and growth are read from the class: a ring keeps the last tokens, a list all of them."""
+    try:
+
+        class Ring(BaseState, NamedTuple("Ring", [("k", Tensor), ("mask", Tensor)])):
+            __slots__ = ()
+            kind = "ring"
+            axes: ClassVar = {"k": "B,W,E", "mask": "B,W"}
+            flags = ("mask",)
+
+        class List(BaseState, NamedTuple("List", [("k", Tensor), ("mask", "Tensor | None")])):
+            __slots__ = ()
+            kind = "list"
+            axes: ClassVar = {"k": "B,T,E", "mask": "B,T"}
+            flags = optional = ("mask",)
+            grows = "T"
+
+        ring = Ring(torch.zeros(2, 3, 4), torch.tensor([[False, True, True], [True, True, True]]))
+        check_parts("here", [ring, List(torch.zeros(2, 9, 4), torch.arange(9) < torch.tensor([[2], [9]]))], SEEN)
+        check_parts("here", [List(torch.zeros(2, 9, 4), None)], torch.tensor([9, 9]))
+        for layer, kept, wanted in ((ring, 2, 1), (List(torch.zeros(2, 9, 4), None), 9, 1)):
+            with pytest.raises(StateError, match=f"layer 0 holds {kept} tokens of row 0, which has seen {wanted}"):
+                check_parts("here", [layer], torch.tensor([1, 9]))
+    finally:
+        for name in ("ring", "list"):
+            ALL_KINDS.pop(name, None)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,4 +1,4 @@
-"""A small file of tensors: it comes back whole, and what is cut is refused with the error asked for."""
+"""Small tensor files: exact round trips; a truncated file is refused with the requested error."""
 
 from __future__ import annotations
 

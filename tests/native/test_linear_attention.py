@@ -13,8 +13,8 @@ from torch import Tensor
 from linnet.feature_maps.core import Core
 from linnet.native import library
 from linnet.native import linear_attention as native
-from linnet.ops.chunks import Batch, Rule
-from linnet.ops.forms import parallel
+from linnet.ops.linear.chunks import Batch, Rule
+from linnet.ops.linear.forms import parallel
 
 pytestmark = pytest.mark.skipif(not library.info()["loaded"], reason=f"no native library: {library.reason()}")
 

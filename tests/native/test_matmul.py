@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linnet.native import library
-from linnet.native.matmul import KINDS, MATRIX, MOST_INT8, Packed, matmul, pack, unpack
+from linnet.native.matmul import KINDS, MATMUL, MOST_INT8, Packed, matmul, pack, unpack
 from tests.ops.rows import needs_library
 
 pytestmark = needs_library
@@ -110,9 +110,8 @@ def test_instruction_sets_with_fused_sums_agree_bit_for_bit() -> None:
 def test_only_y_is_written(isa: str, kind: str, N: int) -> None:
     for B in (1, 2, 4, 14, 20):
         packed, x = given(64, N, kind, B)
-        y, lib = torch.full((B * N + 64,), 7.5), library.library()
-        assert lib is not None
-        assert lib.linnet_matmul(MATRIX.pack(*packed.struct()), x.data_ptr(), y.data_ptr(), B, 1) == 0
+        y = torch.full((B * N + 64,), 7.5)
+        MATMUL.call(y=y[: B * N].view(B, N), x=x, matrix=packed.struct(), rows=B, threads=1)
         assert torch.equal(y[: B * N].view(B, N), matmul(packed, x))
         assert y[B * N :].eq(7.5).all()
 
@@ -180,7 +179,8 @@ def test_packed_weights_mean_what_was_packed(shape: tuple[int, int]) -> None:
     for kind in KINDS:
         found = pack(weight, draw(shape[0]), kind)
         assert found.w.data_ptr() % 64 == 0
-        assert found.struct()[4:] == (*shape, KINDS[kind])
+        matrix = found.struct()
+        assert (matrix.out, getattr(matrix, "in"), matrix.kind) == (*shape, KINDS[kind])
 
 
 def test_packing_refuses_what_it_cannot_hold() -> None:

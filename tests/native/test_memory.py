@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from linnet.native import memory
+from linnet.native import gate, memory
 
 MEGA = 1 << 20
 
@@ -18,6 +19,23 @@ MEGA = 1 << 20
 def fresh_pool() -> None:
     gc.collect()
     memory.release()
+
+
+def test_memory_that_was_never_written_is_nan_in_tests() -> None:
+    """What tests/conftest.py promises: without it an output that a kernel skips may compare equal by luck."""
+    x = torch.zeros(3)
+    small = (torch.empty(3), torch.empty_like(x), x.new_empty(3), torch.empty_strided((3,), (1,)), memory.fresh(3))
+    for unwritten in (*small, x.clone().resize_(9)[3:], memory.empty(MEGA), gate.aligned(64).view(torch.float32)):
+        assert unwritten.isnan().all()
+    memory.empty(MEGA).zero_()
+    assert len(memory._unused) > 0, "the next tensor is given used memory"
+    assert memory.empty(MEGA).isnan().all()
+    assert torch.empty(3, dtype=torch.int64).eq(torch.iinfo(torch.int64).max).all()
+
+
+@pytest.mark.skipif(os.environ.get("LINNET_CHECK") == "0", reason="turned off in the environment")
+def test_extents_are_verified_in_tests() -> None:
+    assert gate.CHECK
 
 
 def test_small_tensors_are_ordinary() -> None:

@@ -60,8 +60,8 @@ def entropies(n: int, R: int = 70) -> list[Tensor]:
 def convolutions(n: int, gated: bool, R: int = 70, length: int = 10) -> list[Tensor]:
     x, g, weight, bias, gate = rows((R, n), (R, n), (3, n), (n,), (R, n))
     around = gate if gated else None
-    out = nn.taps(x, weight, bias, around, length)
-    return [out, *(t for t in nn.taps_backward(g, x, weight, bias, around, length) if t is not None)]
+    out = nn.causal_conv(x, weight, bias, around, length)
+    return [out, *(t for t in nn.causal_conv_backward(g, x, weight, bias, around, length) if t is not None)]
 
 
 @pytest.mark.parametrize("n", WIDTHS)
@@ -144,6 +144,6 @@ def test_no_rows_and_refused_calls() -> None:
     with pytest.raises(RuntimeError, match="an argument out of range"):
         nn.cross_entropy(torch.zeros(2, 5), torch.tensor([0, 5]), torch.zeros(2), gradient=False)
     with pytest.raises(RuntimeError, match="an argument out of range"):  # sequences of 3 do not make 10 rows
-        nn.taps(torch.zeros(10, 8), torch.zeros(3, 8), None, None, 3)
+        nn.causal_conv(torch.zeros(10, 8), torch.zeros(3, 8), None, None, 3)
     with pytest.raises(RuntimeError, match="an argument out of range"):  # heads of 6 do not make 16
         nn.rotate(torch.zeros(2, 16), torch.zeros(2, 16), (torch.zeros(2, 3), torch.zeros(2, 3)))

@@ -21,11 +21,11 @@ from linnet.ops import (
     sliding_window_attention,
     softmax_attention,
 )
-from linnet.ops.base_conv import base_conv
-from linnet.ops.cross_entropy import linear_cross_entropy
-from linnet.ops.mlp import mlp
-from linnet.ops.norm import layer_norm, rms_norm
-from linnet.ops.projection import project
+from linnet.ops.conv.base_conv import base_conv
+from linnet.ops.fused.cross_entropy import linear_cross_entropy
+from linnet.ops.fused.mlp import mlp
+from linnet.ops.fused.norm import layer_norm, rms_norm
+from linnet.ops.fused.projection import project
 
 Op = Callable[..., Any]
 

@@ -1,7 +1,7 @@
-"""What every rule along time has to fulfil, as checks that the tests of each op call with their own equation.
+"""Properties of every recurrent op, as checks that the tests of each op call with its equation.
 
-A Rule names the op, its equation written out in float64, and inputs that do or do not run along time. `value` turns a
-state into what it stands for, where the same memory can be written in more than one way.
+A Rule names the op, its equation in float64, and which inputs run along time. States are the tensors of a MatrixState;
+`value` turns one into what it stands for, where the same memory can be written in more than one way.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from linnet.ops.state import MatrixState
+
 EXACT, SINGLE = 1e-10, 2e-5  # of the largest number
 FORMS = ("parallel", "chunked", "recurrent")
 
 
 class Rule(NamedTuple):
     op: Callable[..., Any]
-    equation: Callable[..., tuple[Tensor, Tensor]]  # (*inputs, state) -> out, value of the state
+    equation: Callable[..., tuple[Tensor, Tensor]]  # (*inputs, value of the state) -> out, value of the state
     draw: Callable[[int], list[Tensor]]  # length -> inputs and, last, a state
     timed: tuple[bool, ...]  # which inputs are [B,T,...]
     value: Callable[[Tensor], Tensor] = lambda s: s
 
     def run(self, inputs: list[Tensor], state: Tensor | None, **how: Any) -> tuple[Tensor, Tensor]:
-        out, end = self.op(*inputs, initial_state=state, output_final_state=True, **how)
-        return out, end
+        start = None if state is None else MatrixState(state)
+        out, end = self.op(*inputs, initial_state=start, output_final_state=True, **how)
+        return out, end.s
 
     def part(self, inputs: list[Tensor], lo: int, hi: int) -> list[Tensor]:
         return [x[:, lo:hi] if timed else x for x, timed in zip(inputs, self.timed, strict=True)]
@@ -55,7 +58,7 @@ def check_equation(rule: Rule, form: str, length: int, dtype: torch.dtype = torc
     exact = leaves(given)
     out, end = rule.run(given[:-1], given[-1], form=form, **how)
     assert out.dtype == end.dtype == dtype
-    found, want = (out, rule.value(end)), rule.equation(*exact)
+    found, want = (out, rule.value(end)), rule.equation(*exact[:-1], rule.value(exact[-1]))
     limit = EXACT if dtype == torch.float64 else SINGLE
     assert_close(found, want, limit)
     assert_close(slopes(found, given), slopes(want, exact), limit)
@@ -127,5 +130,5 @@ def check_second_derivatives(rule: Rule, length: int = 5) -> None:
     found, want = leaves(rule.draw(length)), leaves(rule.draw(length))
     out, end = rule.run(found[:-1], found[-1], form="chunked", chunk_size=2)
     first = slopes((out, rule.value(end)), found, create_graph=True)
-    known = slopes(rule.equation(*want), want, create_graph=True)
+    known = slopes(rule.equation(*want[:-1], rule.value(want[-1])), want, create_graph=True)
     assert_close(slopes(tuple(x.square() for x in first), found), slopes(tuple(x.square() for x in known), want))

@@ -1,4 +1,4 @@
-"""Every form and back end that can run here, random inputs and one comparison, for the tests of linear attention."""
+"""Every form and backend that can run here, random inputs and one comparison, for the tests of linear attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linnet.native.library import info
-from linnet.ops.forms import FORMS
+from linnet.ops.linear.forms import FORMS
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 RUNS = [*((form, "torch") for form in FORMS), *([("chunked", "native")] if info()["loaded"] else [])]

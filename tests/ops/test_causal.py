@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import linnet
-from linnet.ops.lsh import lsh_attention
-from linnet.ops.wkv import wkv
-from linnet.ops.wkv7 import wkv7
+from linnet.ops.gated.wkv import wkv
+from linnet.ops.gated.wkv7 import wkv7
+from linnet.ops.softmax.lsh import lsh_attention
 from tests.ops.runs import every_run
 
 B, T, H, D, V, AT = 2, 21, 2, 4, 18, 11

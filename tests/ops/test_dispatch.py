@@ -1,4 +1,4 @@
-"""Which form and back end run, why, and in which words the others are refused."""
+"""Which form and backend run, why, and in which words the others are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linnet.native import linear_attention as native
 from linnet.native.library import info
 
 SHAPE = (1, 128, 4, 16)
-needs_native = pytest.mark.skipif(not info()["loaded"], reason=f"no native back end: {info()['reason']}")
+needs_native = pytest.mark.skipif(not info()["loaded"], reason=f"no native backend: {info()['reason']}")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def no_native(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_is_native_where_it_can_run() -> None:
     found = explain_dispatch(SHAPE)
     assert found[:2] == ("chunked", "native")
-    assert str(found).startswith("chunked form on the native back end: ")
+    assert str(found).startswith("chunked form on the native backend: ")
 
 
 @pytest.mark.parametrize(("length", "form"), [(0, "chunked"), (1, "recurrent"), (2, "chunked"), (100_000, "chunked")])
@@ -45,13 +45,13 @@ def test_without_the_library_the_op_runs_on_torch() -> None:
 
 
 @pytest.mark.parametrize("form", ["parallel", "chunked", "recurrent"])
-def test_a_form_asked_for_is_the_form_that_runs(form: str) -> None:
+def test_a_requested_form_is_the_form_that_runs(form: str) -> None:
     assert explain_dispatch(SHAPE, form=form).form == form
     assert explain_dispatch(SHAPE, form=form, backend="torch")[:2] == (form, "torch")
 
 
 def test_the_reason_names_what_is_in_the_way() -> None:
-    assert "asked for" in explain_dispatch(SHAPE, backend="torch").reason
+    assert "requested" in explain_dispatch(SHAPE, backend="torch").reason
     assert "parallel" in explain_dispatch(SHAPE, form="parallel").reason
     if info()["loaded"]:
         assert "float64" in explain_dispatch(SHAPE, dtype=torch.float64).reason

@@ -8,17 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet.icl import engine as icl
-from linnet.native import icl as native_icl
 from linnet.native import sample
 from linnet.native.library import library
 from linnet.native.matmul import matmul, pack
 from linnet.ops import State, linear_attention, linear_attention_step, short_conv
-from linnet.ops.base_conv import base_conv
-from linnet.ops.cross_entropy import linear_cross_entropy
-from linnet.ops.mlp import mlp
-from linnet.ops.norm import layer_norm, rms_norm
-from linnet.ops.projection import project
+from linnet.ops.conv.base_conv import base_conv
+from linnet.ops.fused.cross_entropy import linear_cross_entropy
+from linnet.ops.fused.mlp import mlp
+from linnet.ops.fused.norm import layer_norm, rms_norm
+from linnet.ops.fused.projection import project
 
 needs_library = pytest.mark.skipif(library() is None, reason="the native library is not built")
 SIZES = {  # B, T, H, D, V
@@ -134,21 +132,3 @@ def test_products_and_draws_of_no_rows() -> None:
     for mixture, width in ((True, 30), (False, 17)):
         drawn = sample.choose(torch.empty(0, width), torch.empty(0, 2, dtype=torch.float64), 17, mixture)
         assert (drawn.shape, drawn.dtype) == ((0,), torch.long)
-
-
-@needs_library
-@pytest.mark.parametrize("shape", [(2, 1, 4, 4), (2, 1, 2)])
-def test_regression_without_sequences(shape: tuple[int, ...]) -> None:
-    p, q = (torch.rand(shape, dtype=torch.float64) for _ in range(2))
-    none = icl.Pool(torch.empty(0, 4, 4, dtype=torch.float64), torch.empty(0, 3, dtype=torch.float64))
-    assert none.packed is not None
-    same([icl.answers(none, p, q)], [icl._answers(none.s, p, q)])
-    w, slopes = icl.jacobian(none, 0, 0, p, q)
-    assert w.shape == (0, 3)
-    assert slopes.shape == (0, 3, 2 * p.numel())
-    found = native_icl.gradient(none.packed, p, q)
-    assert (found.loss, found.left_out, float(found.dp.abs().sum())) == (0.0, 0, 0.0)
-    problem = icl.Regression(icl.Noise.parse("U5"), 3, 5)
-    before = p.clone()
-    assert icl.Adam(problem, p, q, batch=8, seed=0).run(torch.empty(0, dtype=torch.float64)).shape == (0,)
-    assert torch.equal(p, before)

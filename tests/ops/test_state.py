@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from linnet.errors import StateError
 from linnet.ops.checks import check_form
-from linnet.ops.state import AnyState, ConvState, State, check_state, join_states
+from linnet.ops.state import KINDS, AnyState, BaseState, ConvState, State, check_state, join_states
+from linnet.ops.state_file import read_header
 from tests.ops.states import ALL, B, E, F, H, V, cache, conv, linear, same, window
 
 
@@ -63,6 +68,46 @@ def test_a_conv_state_of_any_floating_dtype_is_whole() -> None:
         check_form(ConvState([0.0]), ConvState)
     joined = join_states([conv(), conv().select([0])])
     assert joined.x.shape == (B + 1, 2, E)
+
+
+@pytest.fixture
+def ring() -> Iterator[Any]:
+    """A state class that the library does not know, defined in one place."""
+
+    class RingState(BaseState, NamedTuple("RingState", [("x", Tensor), ("full", Tensor)])):
+        __slots__ = ()
+        kind = "ring"
+        axes: ClassVar = {"x": "B,W,E", "full": "B,W"}
+        dtypes = (torch.float32, torch.bfloat16)
+        flags = ("full",)
+
+    yield RingState
+    del KINDS["ring"]
+
+
+def test_a_new_state_is_one_class(ring: Any, tmp_path: Path) -> None:
+    state = ring(torch.randn(B, 2, E), torch.ones(B, 2, dtype=torch.bool))
+    x, full = state
+    assert state.x is x
+    assert state.nbytes == x.numel() * 4 + full.numel()
+    joined = join_states([state.select([2, 0]), state.detach().clone()])
+    assert torch.equal(joined.x, torch.cat([x[[2, 0]], x]))
+    assert joined.rows == B + 2
+    assert state.to(dtype=torch.bfloat16).x.dtype == torch.bfloat16
+    with pytest.raises(StateError, match=r"one dtype out of torch.float32, torch.bfloat16"):
+        state.to(dtype=torch.float64)
+    with pytest.raises(StateError, match=r"RingState has .*; accepted: a bool full \[B,W\] = \[3, 2\]"):
+        check_form(ring(x, full[:, :1]), ring)
+    with pytest.raises(AttributeError):
+        state.x = x
+    state.save(tmp_path / "ring.state")
+    assert read_header(tmp_path / "ring.state").layers[0].kind == "ring"
+    again = ring.load(tmp_path / "ring.state", expect=[state])
+    assert torch.equal(again.x, x)
+    assert torch.equal(again.full, full)
+    mapped = tree_map(lambda y: y[:1], state)
+    assert isinstance(mapped, ring)
+    assert mapped.rows == 1
 
 
 def test_gradients_flow_through_select_and_join() -> None:

@@ -128,7 +128,7 @@ def test_load_of_another_kind_or_of_many_layers(path: Path) -> None:
         (
             [],
             {"extras": {"0.s": torch.zeros(1)}},
-            r"'0\.s' is float32; accepted beside the layers: a name without a dot",
+            r"'0\.s' is float32; accepted in addition to the layers: a name without a dot",
         ),
         ([], {"extras": {"position": torch.zeros(1).int()}}, "'position' is int32; accepted .*int64"),
     ],

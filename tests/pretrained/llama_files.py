@@ -1,4 +1,4 @@
-"""The same random Llama model in every kind of file, for the tests of the readers."""
+"""Write the same random Llama model in every file format, for the tests of the readers."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def write_npz(path: Path, sizes: Sizes, parts: dict[str, Array], **more: Array) 
 
 
 def hf_tensors(sizes: Sizes, parts: dict[str, Array]) -> dict[str, torch.Tensor]:
-    found = {"model.embed_tokens.weight": parts["tok_embeddings"], "model.norm.weight": parts["norm"]}
-    found |= {"lm_head.weight": parts["output"]} if "output" in parts else {}
+    tensors = {"model.embed_tokens.weight": parts["tok_embeddings"], "model.norm.weight": parts["norm"]}
+    tensors |= {"lm_head.weight": parts["output"]} if "output" in parts else {}
     heads = {"wq": sizes.heads, "wk": sizes.kv_heads}
     for part, name in HF.items():
         for i, rows in enumerate(parts[part]):
-            found[f"model.layers.{i}.{name}.weight"] = half_split(rows, heads[part]) if part in heads else rows
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
+            tensors[f"model.layers.{i}.{name}.weight"] = half_split(rows, heads[part]) if part in heads else rows
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()}
 
 
 def hf_config(sizes: Sizes, tied: bool) -> dict[str, Any]:

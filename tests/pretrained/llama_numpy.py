@@ -1,7 +1,7 @@
-"""The Llama forward pass in plain numpy float64, from the description of the files; what the readers are checked with.
+"""The Llama forward pass in plain NumPy float64, the reference for the readers.
 
 parts: tok_embeddings [N,E], norm [E], output [N,E], and stacked by layer attention_norm, wq, wk, wv, wo, ffn_norm,
-w1, w2, w3; matrices [out,in]. Rotary turns the pairs (2i, 2i + 1) of a head.
+w1, w2, w3; matrices [out,in]. Rotary rotates the pairs (2i, 2i + 1) of a head.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _turned(x: Array, turn: Array) -> Array:  # [T,H,D]
 
 
 def half_split(rows: Array, heads: int) -> Array:
-    """[H D, E] of interleaved pairs as Hugging Face stores them."""
+    """Reorder rows [H D, E] of interleaved pairs as Hugging Face stores them."""
     D = len(rows) // heads
     order = [h * D + d for h in range(heads) for d in (*range(0, D, 2), *range(1, D, 2))]
     return rows[order]

@@ -1,4 +1,4 @@
-"""Llama models from every kind of file: the logits of a plain float64 pass, and a sentence for every refusal."""
+"""Llama models from every file format: the logits of a plain float64 pass, and a sentence for every refusal."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_bfloat16_safetensors_are_read_as_float32(tmp_path: Path) -> None:
 
 
 def test_configurations_of_hugging_face(tmp_path: Path) -> None:
-    """Where rope_theta stands, what is left out, a head of its own width, tables of old versions, a tied head."""
+    """Variants of config.json: place of rope_theta, missing fields, explicit head_dim, old tables, a tied head."""
     parts = random_parts(SIZES)
     base = load_llama(write_hf(tmp_path / "a", SIZES, parts, rope_theta=5e5))[0].config
     rope = {"rope_theta": 5e5, "rope_type": "default"}
@@ -151,7 +151,7 @@ def test_configurations_of_hugging_face(tmp_path: Path) -> None:
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; accepted: 'silu' or 'swish'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}; accepted: None"),
         ({"num_key_value_heads": 3}, r"config\.json: n_kv_heads \(3\) must divide n_heads \(4\)"),
-        ({"hidden_size": "24"}, "d_model is '24'; accepted: an integer"),
+        ({"hidden_size": "24"}, "d_model is '24'; accepted: a whole number"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'; accepted: a number above 0"),
         ({"head_dim": 5}, "heads are 5 wide; accepted: an even width"),
         ({"hidden_size": 32}, r"'model.embed_tokens.weight' has shape \[300, 24\] where the configuration says"),
@@ -166,8 +166,8 @@ def test_another_architecture_is_refused(change: dict[str, Any], sentence: str, 
 def change(file: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
     """Edit the tensors of a .npz or .safetensors in place."""
     if file.suffix == ".npz":
-        with np.load(file) as found:
-            arrays = dict(found)
+        with np.load(file) as archive:
+            arrays = dict(archive)
         edit(arrays)
         np.savez(file, **arrays)
     else:
@@ -202,7 +202,7 @@ def test_a_file_that_is_cut_off_is_refused(kind: str, cut: int, tmp_path: Path) 
     path = write(kind, tmp_path, random_parts(SIZES))
     file = path / "model.safetensors" if path.is_dir() else path
     file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ValueError, match=r"(has .* bytes|no whole|not a whole).*; (accepted|copy)"):
+    with pytest.raises(ValueError, match=r"(has .* bytes|not a whole|not a complete).*; (accepted|copy)"):
         load_llama(path)
 
 
@@ -214,7 +214,7 @@ def test_shards_and_json_that_are_missing_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"00002-of-00003.safetensors does not exist, but the index names it"):
         load_llama(folder)
     for text, sentence in (
-        (json.dumps({"weight_map": {"x": "../../etc/passwd"}}), "weight_map names no files of its folder"),
+        (json.dumps({"weight_map": {"x": "../../etc/passwd"}}), "weight_map does not name files of its folder"),
         ("{", "index.json is not JSON"),
         ("[]", "index.json holds a JSON array; accepted: an object"),
     ):
@@ -245,7 +245,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     file = tmp_path / "m.bin"
     for header, sentence in (
         ([0x616B3432, 1, 0, 0, 0, 0, 0], "is llama2.c's version 1; accepted: the legacy format"),
-        ([24, 40, 0, 4, 2, 300, 32], "n_layers is 0; accepted: 1 to 16777216; this is no llama2.c file, or damaged"),
+        ([24, 40, 0, 4, 2, 300, 32], "n_layers is 0; accepted: 1 to 16777216; it is damaged or not a llama2.c file"),
         ([24, 40, 2, 5, 2, 300, 32], r"m\.bin: d_model \(24\) must be a multiple of n_heads \(5\)"),
         ([20, 40, 2, 4, 2, 300, 32], "heads are 5 wide; accepted: an even width"),
     ):
@@ -253,7 +253,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=sentence):
             load_llama(file)
     (tmp_path / "m.safetensors").write_bytes(bytes(100))
-    with pytest.raises(ValueError, match=r"has weights alone; accepted: the folder that also has its config.json"):
+    with pytest.raises(ValueError, match=r"has only weights; accepted: the folder that also has its config.json"):
         load_llama(tmp_path / "m.safetensors")
 
 
@@ -278,7 +278,7 @@ def test_arrays_that_are_no_numbers(tmp_path: Path) -> None:
     [
         ({"arch": "gpt2"}, "general.architecture is 'gpt2'; accepted: 'llama'"),
         ({"scaling": "longrope"}, "llama.rope.scaling.type is 'longrope'; accepted: 'none', 'linear' or 'yarn'"),
-        ({"turned": 4}, "llama.rope.dimension_count is 4; accepted: 6, a whole head"),
+        ({"turned": 4}, "llama.rope.dimension_count is 4; accepted: 6, the head width"),
     ],
 )
 def test_another_gguf_is_refused(how: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path: Path) -> None:
     from linnet.data import ByteTokenizer
 
     ByteTokenizer().save(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"tokenizer\.json has 256 tokens, but .*m\.bin is a model of 300; give the"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json has 256 tokens, but .*m\.bin is a model of 300; pass the"):
         load_llama(write_bin(tmp_path / "m.bin", SIZES, random_parts(SIZES)), tmp_path / "tokenizer.json")
 
 

@@ -1,6 +1,6 @@
-"""The two small real models of the folder tiny-lm: their logits, how well they know their stories, and what they write.
+"""The two small real models of the folder tiny-lm: logits, loss on their stories, and generated text.
 
-The pieces here are our own choice and are named where they are measured; nats per token are means after <s>.
+The texts are named where they are measured; nats per token are means after <s>.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WRITTEN = {
 
 
 def folder() -> Any:
-    found = data_folder("tiny-lm")
-    assert found is not None
-    return found
+    result = data_folder("tiny-lm")
+    assert result is not None
+    return result
 
 
 @lru_cache
@@ -49,7 +49,7 @@ def sample() -> str:
 
 
 def nats(name: str, texts: list[str], most: int) -> tuple[float, int]:
-    """Mean over the first `most` tokens of each text, and how many they are."""
+    """Return the mean over the first `most` tokens of each text, and their number."""
     model, tokenizer = real(name)
     total, n = 0.0, 0
     for text in texts:
@@ -84,24 +84,24 @@ def test_logits_of_the_small_one_are_those_of_the_plain_forward_pass() -> None:
         at += int(np.prod(shape))
     ids = [1, *tokenizer.encode(sample())[:300]]
     with torch.inference_mode():
-        found = model(torch.tensor([ids]))[0][0]
-    torch.testing.assert_close(found.double(), torch.from_numpy(logits(parts, ids, heads, kv_heads)), **CLOSE)
+        result = model(torch.tensor([ids]))[0][0]
+    torch.testing.assert_close(result.double(), torch.from_numpy(logits(parts, ids, heads, kv_heads)), **CLOSE)
 
 
 def test_nats_of_the_small_one() -> None:
     """The first 500 tokens of the sample, as it is and with one newline between paragraphs."""
-    found, n = nats("260K", [sample()], 500)
-    assert (found, n) == (pytest.approx(1.4583, abs=NATS), 500)
-    found, _ = nats("260K", [sample().replace("\n\n", "\n")], 500)
-    assert found == pytest.approx(1.4138, abs=NATS)
+    result, n = nats("260K", [sample()], 500)
+    assert (result, n) == (pytest.approx(1.4583, abs=NATS), 500)
+    result, _ = nats("260K", [sample().replace("\n\n", "\n")], 500)
+    assert result == pytest.approx(1.4138, abs=NATS)
 
 
 @pytest.mark.slow
 def test_nats_and_logits_of_the_larger_one() -> None:
     """The first 25 stories of the sample, at most 255 tokens of each; the logits on 40 tokens of the first."""
     stories = [story for story in re.split(r"(?<!\n)\n(?!\n)", sample()) if story][:25]
-    found, n = nats("15M", stories, 255)
-    assert (found, n) == (pytest.approx(1.1197, abs=NATS), 4497)
+    result, n = nats("15M", stories, 255)
+    assert (result, n) == (pytest.approx(1.1197, abs=NATS), 4497)
     model, tokenizer = real("15M")
     with np.load(folder() / FILES["15M"][0]) as file:
         parts = {part: file[part] for part in PARTS}

@@ -18,16 +18,16 @@ from linnet.pretrained import load_llama
 from tests.pretrained.llama_files import GGUF, HF, write_gguf, write_hf
 from tests.pretrained.llama_numpy import Array, Sizes, half_split, random_parts
 
-CLOSE = 1e-5  # of the largest logit, float32; transformers turns by angles in float32, we by angles in float64
+CLOSE = 1e-5  # of the largest logit, float32; transformers computes angles in float32, linnet in float64
 SIZES = Sizes()
 BIASED = ("wq", "wk", "wv", "wo", "w1", "w2", "w3")
-WINDOW, LENGTH = 16, 90  # trained on, and seen here
+WINDOW, LENGTH = 16, 90  # length of training, and length here
 OF_WINDOW = {"original_max_position_embeddings": WINDOW}
 ROPES: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 4.0},
     "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **OF_WINDOW},
     "yarn": {"rope_type": "yarn", "factor": 8.0, **OF_WINDOW},
-    "yarn, all said": {
+    "yarn, all fields": {
         "rope_type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 2.0, "truncate": False,
         "mscale": 0.7, "mscale_all_dim": 1.3, **OF_WINDOW,
     },
@@ -35,8 +35,8 @@ ROPES: dict[str, dict[str, Any]] = {
 BIASES = {"none": {}, "attention": {"attention_bias": True}, "both": {"attention_bias": True, "mlp_bias": True}}
 
 
-def apart(found: torch.Tensor, want: torch.Tensor) -> float:
-    return float((found - want).abs().max() / want.abs().max())
+def apart(result: torch.Tensor, want: torch.Tensor) -> float:
+    return float((result - want).abs().max() / want.abs().max())
 
 
 @pytest.mark.slow
@@ -50,14 +50,14 @@ def test_logits_are_those_of_transformers_in_every_form(rope: str, biases: str, 
     more = {"num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128, "initializer_range": 0.2}
     scaled = {"rope_parameters": {"rope_theta": 500.0, **ROPES[rope]}}
     theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **more, **scaled, **BIASES[biases])).eval()
-    for parameter in theirs.parameters():  # biases begin at zero, where a mistake hides
+    for parameter in theirs.parameters():  # biases start at zero, which would hide a mistake
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path / "theirs")
     model, _ = load_llama(tmp_path / "theirs")
     tokens = torch.randint(300, (1, LENGTH))
     with torch.inference_mode():
         want = theirs(tokens).logits
-        found, _ = model(tokens)
+        result, _ = model(tokens)
         first, state = model(tokens[:, :40])
         rest, _ = model(tokens[:, 40:], state)
         steps, state = [], None
@@ -66,13 +66,13 @@ def test_logits_are_those_of_transformers_in_every_form(rope: str, biases: str, 
             steps.append(logits)
         model.save_pretrained(tmp_path / "ours")
         again, _ = Model.from_pretrained(tmp_path / "ours")(tokens)
-    assert apart(found, want) < CLOSE
+    assert apart(result, want) < CLOSE
     assert apart(torch.cat([first, rest], dim=1), want) < CLOSE
     assert apart(torch.stack(steps, dim=1), want) < CLOSE
-    assert torch.equal(again, found)
+    assert torch.equal(again, result)
     if library() is not None:
         engine = open_engine(model, backend="native")
-        rows = engine.join()
+        rows = engine.add()
         decoded = torch.stack([engine.step(token, rows) for token in tokens.unbind(1)], dim=1)
         assert apart(decoded, want) < CLOSE
 

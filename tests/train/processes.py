@@ -13,15 +13,15 @@ import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from linnet.train.distributed import Team
+from linnet.train.distributed import ProcessGroup
 
 
 def together(
     world: int, strategy: str, folder: Path, work: Callable[..., dict[str, Tensor]], *args: Any
 ) -> list[dict[str, Tensor]]:
-    """work(team, *args) on each of `world` ranks; what each returned, by rank. World 1 stays in this process."""
+    """work(group, *args) on each of `world` ranks; what each returned, by rank. World 1 stays in this process."""
     if world == 1:
-        return [work(Team.alone(), *args)]
+        return [work(ProcessGroup.alone(), *args)]
     folder.mkdir(parents=True, exist_ok=True)
     # fork, not spawn: a spawned child imports torch again
     given = (world, strategy, folder, work, args)
@@ -42,7 +42,7 @@ def _child(rank: int, world: int, strategy: str, folder: Path, work: Callable[..
 
     meet = {"init_method": f"file://{folder}/meet", "timeout": timedelta(seconds=60)}
     dist.init_process_group("gloo", rank=rank, world_size=world, **meet)
-    team = Team(rank, world, strategy)
-    result = work(team, *args)
-    team.close()
+    group = ProcessGroup(rank, world, strategy)
+    result = work(group, *args)
+    group.close()
     save_file({name: x.detach().contiguous() for name, x in result.items()}, folder / f"{rank}.safetensors")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from linnet.train import autocast
-from linnet.train.autocast import choose_autocast, measured_gain, names_bf16, widest
+from linnet.train.autocast import choose_autocast, has_bf16, largest_linear, measure_speedup
 
 MODEL = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 16))
 
@@ -17,10 +17,10 @@ MODEL = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 16))
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with bfloat16 on paper, and nothing measured yet."""
-    measured_gain.cache_clear()
-    monkeypatch.setattr(autocast, "names_bf16", lambda: True)
+    measure_speedup.cache_clear()
+    monkeypatch.setattr(autocast, "has_bf16", lambda: True)
     yield
-    measured_gain.cache_clear()
+    measure_speedup.cache_clear()
 
 
 def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -30,7 +30,7 @@ def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_none_is_float32_without_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "raise SystemExit(9)")
     assert choose_autocast("none", MODEL).name == "none"
-    assert measured_gain.cache_info().misses == 0
+    assert measure_speedup.cache_info().misses == 0
 
 
 def test_auto_takes_bfloat16_when_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def test_auto_takes_bfloat16_when_it_is_faster(monkeypatch: pytest.MonkeyPatch) 
     choice = choose_autocast("auto", MODEL)
     assert choice == ("bf16", "bfloat16: 2.00x as fast as float32 for layers of width 8")
     assert choose_autocast("auto", MODEL) == choice
-    assert measured_gain.cache_info().misses == 1  # once per process
+    assert measure_speedup.cache_info().misses == 1  # once per process
     assert torch.get_num_threads() == 1
 
 
@@ -46,7 +46,7 @@ def test_auto_takes_float32_when_there_is_no_gain(monkeypatch: pytest.MonkeyPatc
     child(monkeypatch, "print('[1.1, 1.0]')")
     assert choose_autocast("auto", MODEL) == (
         "none",
-        "float32: bfloat16 is 1.10x as fast for layers of width 8 (1.2x wanted)",
+        "float32: bfloat16 is 1.10x as fast for layers of width 8, and 1.2x is required",
     )
 
 
@@ -63,34 +63,34 @@ def test_a_crash_means_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_child_that_hangs_means_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "import time; time.sleep(60)")
     monkeypatch.setattr(autocast, "TIME_LIMIT", 0.3)
-    assert "no answer in 0.3 s" in choose_autocast("auto", MODEL).text
+    assert "no result after 0.3 s" in choose_autocast("auto", MODEL).text
 
 
 def test_forced_bfloat16_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "print('[1.0, 4.0]')")
-    assert choose_autocast("bf16", MODEL) == ("bf16", "bfloat16, as asked for: 0.25x float32 here")
+    assert choose_autocast("bf16", MODEL) == ("bf16", "bfloat16, as requested: 0.25x as fast as float32 here")
 
 
 def test_a_resumed_run_keeps_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, "print('[1.0, 1.0]')")  # today's measurement says otherwise
     assert choose_autocast("auto", MODEL, before="bf16").name == "bf16"
     child(monkeypatch, "print('[9.0, 1.0]')")
-    measured_gain.cache_clear()
+    measure_speedup.cache_clear()
     assert choose_autocast("auto", MODEL, before="none").name == "none"
 
 
 def test_without_the_instructions_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("flags : sse avx2 fma\n")
-    assert not names_bf16(tmp_path / "cpuinfo")
+    assert not has_bf16(tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text("flags : avx512_bf16\n")
-    assert names_bf16(tmp_path / "cpuinfo")
-    assert names_bf16(tmp_path / "missing")
-    monkeypatch.setattr(autocast, "names_bf16", lambda: False)
+    assert has_bf16(tmp_path / "cpuinfo")
+    assert has_bf16(tmp_path / "missing")
+    monkeypatch.setattr(autocast, "has_bf16", lambda: False)
     assert choose_autocast("auto", MODEL) == ("none", "float32: this machine has no bfloat16 instructions")
 
 
 @pytest.mark.slow
-def test_the_real_child_answers_one_way_or_another() -> None:
+def test_the_real_child_returns_a_speedup_or_a_reason() -> None:
     choice = choose_autocast("auto", MODEL)
     assert choice.name in ("none", "bf16")
     assert choice.text
@@ -102,6 +102,6 @@ def test_the_context_is_on_only_for_bf16() -> None:
             assert torch.is_autocast_enabled("cpu") == (name == "bf16")
 
 
-def test_widest_layer() -> None:
-    assert widest(MODEL) == (8, 16)
-    assert widest(nn.LayerNorm(3)) == (256, 256)
+def test_largest_layer() -> None:
+    assert largest_linear(MODEL) == (8, 16)
+    assert largest_linear(nn.LayerNorm(3)) == (256, 256)

@@ -37,12 +37,12 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     folder = saved(tmp_path, 3)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert (tmp_path / "latest").read_text() == "checkpoints/step-00000003\n"
-    found = checkpoint.load(tmp_path)
-    assert found is not None
-    assert (found.folder, found.trainer["step"], found.trainer["meta"]) == (folder, 3, {"a": [1, 2]})
-    assert same(found.optimizer, MOMENTS)
-    assert same(found.model, dict(small_model().state_dict()))
-    assert same(LanguageModel.from_pretrained(tmp_path).state_dict(), found.model)  # a run's folder is a model's
+    loaded = checkpoint.load(tmp_path)
+    assert loaded is not None
+    assert (loaded.folder, loaded.trainer["step"], loaded.trainer["meta"]) == (folder, 3, {"a": [1, 2]})
+    assert same(loaded.optimizer, MOMENTS)
+    assert same(loaded.model, dict(small_model().state_dict()))
+    assert same(LanguageModel.from_pretrained(tmp_path).state_dict(), loaded.model)  # a run's folder is a model's
 
 
 def test_nothing_but_safetensors_and_json(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_no_checkpoint_yet(tmp_path: Path) -> None:
 
 def test_one_can_be_named(tmp_path: Path) -> None:
     saved(tmp_path, 3, 6)
-    found = checkpoint.load(tmp_path, "step-00000003")
-    assert found is not None
-    assert found.trainer["step"] == 3
+    loaded = checkpoint.load(tmp_path, "step-00000003")
+    assert loaded is not None
+    assert loaded.trainer["step"] == 3
     with pytest.raises(CheckpointError, match=r"'step-3', which is not in .*; accepted: step-00000003, step-00000006"):
         checkpoint.load(tmp_path, "step-3")
 
@@ -72,9 +72,7 @@ def test_cut_in_half(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError) as error:
         checkpoint.load(tmp_path)
     assert str(error.value).startswith(str(path))
-    assert str(error.value).endswith(
-        "the newest older good one is step-00000003: continue from it with --resume step-00000003"
-    )
+    assert str(error.value).endswith("pass resume='step-00000003' to continue from the newest older good checkpoint")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -105,7 +103,7 @@ def test_changed_shape(tmp_path: Path) -> None:
     tensors = load_file(path)
     tensors["embed.weight"] = tensors["embed.weight"].T.contiguous()
     save_file(tensors, path)
-    with pytest.raises(CheckpointError, match=r"model.safetensors (is damaged|has \d+ bytes).*--resume step-00000003"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors (is damaged|has \d+ bytes).*resume='step-00000003'"):
         checkpoint.load(tmp_path)
 
 
@@ -113,7 +111,7 @@ def test_the_older_one_offered_is_a_good_one(tmp_path: Path) -> None:
     saved(tmp_path, 1, 2, 3, 4)
     for step in (2, 3, 4):
         (tmp_path / "checkpoints" / f"step-0000000{step}" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="--resume step-00000001"):
+    with pytest.raises(CheckpointError, match="resume='step-00000001'"):
         checkpoint.load(tmp_path)
 
 
@@ -121,12 +119,12 @@ def test_a_pointer_that_points_elsewhere(tmp_path: Path) -> None:
     saved(tmp_path, 3)
     for text in ("../../etc", "", "checkpoints/step-3"):
         (tmp_path / "latest").write_text(text)
-        with pytest.raises(CheckpointError, match=r"latest says .*; continue with --resume step-00000003"):
+        with pytest.raises(CheckpointError, match=r"latest says .*; pass resume='step-00000003'"):
             checkpoint.load(tmp_path)
     (tmp_path / "latest").unlink()  # killed between the very first folder and its pointer
-    found = checkpoint.load(tmp_path)
-    assert found is not None
-    assert found.trainer["step"] == 3
+    loaded = checkpoint.load(tmp_path)
+    assert loaded is not None
+    assert loaded.trainer["step"] == 3
 
 
 def test_another_version(tmp_path: Path) -> None:
@@ -141,9 +139,9 @@ def test_another_version(tmp_path: Path) -> None:
 def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
     saved(tmp_path, 3, 6)
     checkpoint.save(tmp_path, {"step": 3, "again": True}, small_model().save_pretrained, MOMENTS)
-    found = checkpoint.load(tmp_path)
-    assert found is not None
-    assert found.trainer["again"]
+    loaded = checkpoint.load(tmp_path)
+    assert loaded is not None
+    assert loaded.trainer["again"]
     assert checkpoint.names(tmp_path) == ["step-00000003", "step-00000006"]
 
 
@@ -151,7 +149,7 @@ def test_prune_spares_the_newest_the_best_and_what_latest_names(tmp_path: Path) 
     saved(tmp_path, 1, 2, 3, 4, 5)
     checkpoint.prune(tmp_path, 5, keep=2, best=2)
     assert checkpoint.names(tmp_path) == ["step-00000002", "step-00000004", "step-00000005"]
-    checkpoint.point(tmp_path, "step-00000002")
+    checkpoint.set_latest(tmp_path, "step-00000002")
     checkpoint.prune(tmp_path, 5, keep=1, best=None)
     assert checkpoint.names(tmp_path) == ["step-00000002", "step-00000005"]
 
@@ -190,7 +188,7 @@ def test_disk_full(tmp_path: Path, size: int) -> None:
         checkpoint.save(out, config, lambda to: model.save_pretrained(to, state), moments)
     assert "step-00000004 could not be written" in str(error.value)
     assert str(error.value).endswith(
-        "the last good checkpoint is step-00000002: make room and continue from it with --resume"
+        "the last good checkpoint is step-00000002: free some space and continue from it with --resume"
     )
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == good
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000002"]

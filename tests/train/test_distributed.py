@@ -1,4 +1,4 @@
-"""Team: two processes take the steps of one, whatever the strategy, and their checkpoints are each other's."""
+"""ProcessGroup: two processes take the steps of one, whatever the strategy, and their checkpoints are each other's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from linnet.data import order
 from linnet.models.config import ModelConfig
 from linnet.models.language import LanguageModel
 from linnet.train import TrainConfig, fit, read_log
-from linnet.train.distributed import VARIABLES, Team
+from linnet.train.distributed import VARIABLES, ProcessGroup
 from tests.train.processes import close, together
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 has an opinion on fork
@@ -59,9 +59,9 @@ def _seeded(seed: int) -> torch.Generator:
 class Run:
     """The training loop at its plainest."""
 
-    def __init__(self, team: Team, dtype: torch.dtype = torch.float64, seed: int = 0) -> None:
-        self.team, self.model = team, Tiny(dtype, seed)
-        self.loss = team.wrap(self.model)
+    def __init__(self, group: ProcessGroup, dtype: torch.dtype = torch.float64, seed: int = 0) -> None:
+        self.group, self.model = group, Tiny(dtype, seed)
+        self.loss = group.wrap(self.model)
         # eps well above rounding: Adam divides by the gradient's own size, and would make noise of a zero gradient
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2, eps=1e-3, weight_decay=0.1, fused=True)
 
@@ -70,33 +70,33 @@ class Run:
         return torch.tensor([self._step(step, accumulate, clip, each) for step in range(first, last)]).double()
 
     def _step(self, step: int, accumulate: int, clip: float, each: bool) -> tuple[float, float]:
-        mine = self.team.share(order.rows(0, step, BATCH, ROWS))
+        mine = self.group.share(order.rows(0, step, BATCH, ROWS))
         size = len(mine) // accumulate
         nats = count = torch.zeros(())
         for i in range(accumulate):
-            with self.team.no_sync(i < accumulate - 1):
-                total, n = self.loss(self.team.shard(batch(mine[i * size : (i + 1) * size])))
+            with self.group.no_sync(i < accumulate - 1):
+                total, n = self.loss(self.group.shard(batch(mine[i * size : (i + 1) * size])))
                 total.backward()
             nats, count = nats + total.detach(), count + n
-        nats, count = self.team.sum(nats, count)
-        norm = self.team.clip(self.model, count, clip, each=each)
+        nats, count = self.group.sum(nats, count)
+        norm = self.group.clip(self.model, count, clip, each=each)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(nats / count), norm
 
     def state(self) -> dict[str, Tensor]:
-        moments = self.team.optimizer_state(self.model, self.optimizer)
-        model = self.team.model_state(self.model)
+        moments = self.group.optimizer_state(self.model, self.optimizer)
+        model = self.group.model_state(self.model)
         return {f"model/{k}": v for k, v in model.items()} | {f"optimizer/{k}": v for k, v in moments.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         parts = [{k.removeprefix(p): v for k, v in state.items() if k.startswith(p)} for p in ("model/", "optimizer/")]
-        self.team.load_model(self.model, parts[0])
-        self.team.load_optimizer(self.model, self.optimizer, parts[1])
+        self.group.load_model(self.model, parts[0])
+        self.group.load_optimizer(self.model, self.optimizer, parts[1])
 
 
-def train(team: Team, dtype: torch.dtype, *how: Any) -> dict[str, Tensor]:
-    run = Run(team, dtype, seed=team.rank)  # what rank 1 starts with must not matter
+def train(group: ProcessGroup, dtype: torch.dtype, *how: Any) -> dict[str, Tensor]:
+    run = Run(group, dtype, seed=group.rank)  # what rank 1 starts with must not matter
     return {"log": run.steps(0, 6, *how), **run.state()}
 
 
@@ -112,7 +112,7 @@ PLAIN, PIECES, EACH = (1, 0.0, False), (2, 0.02, False), (1, 0.005, True)  # acc
 def test_two_processes_take_the_steps_of_one(
     strategy: str, how: tuple[int, float, bool], dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    wanted = train(Team.alone(), dtype, 1, *how[1:])
+    wanted = train(ProcessGroup.alone(), dtype, 1, *how[1:])
     first, second = together(2, strategy, tmp_path, train, dtype, *how)
     assert torch.equal(second.pop("log"), first["log"])
     assert second == {}  # rank 0 alone holds the whole state
@@ -127,75 +127,75 @@ def test_clipping_is_what_torch_does() -> None:
     for p in theirs.parameters():
         p.grad /= 10
     norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.02)
-    assert Team.alone().clip(ours, 10, 0.02) == pytest.approx(float(norm), rel=1e-12)
+    assert ProcessGroup.alone().clip(ours, 10, 0.02) == pytest.approx(float(norm), rel=1e-12)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad, rtol=1e-4)  # torch adds 1e-6 to the norm
 
 
-def save(team: Team, path: Path) -> dict[str, Tensor]:
+def save(group: ProcessGroup, path: Path) -> dict[str, Tensor]:
     """Three steps, an evaluation, and what a checkpoint would hold."""
-    run = Run(team)
+    run = Run(group)
     run.steps(0, 3)
-    total, n = run.model.metrics(batch(team.share(list(range(4)))))["loss"]
+    total, n = run.model.metrics(batch(group.share(list(range(4)))))["loss"]
     state = run.state()
-    if team.rank == 0:
+    if group.rank == 0:
         save_file(state, path)
-    total, n = team.sum(total, n)
+    total, n = group.sum(total, n)
     return {"metric": total / n}
 
 
-def resume(team: Team, path: Path) -> dict[str, Tensor]:
-    run = Run(team, seed=5)
-    run.load(load_file(path) if team.rank == 0 else {})
+def resume(group: ProcessGroup, path: Path) -> dict[str, Tensor]:
+    run = Run(group, seed=5)
+    run.load(load_file(path) if group.rank == 0 else {})
     return {"log": run.steps(3, 6), **run.state()}
 
 
 @pytest.mark.parametrize("strategy", SHARED)
 def test_a_checkpoint_resumes_with_any_number_of_processes(strategy: str, tmp_path: Path) -> None:
-    wanted = Run(Team.alone())
+    wanted = Run(ProcessGroup.alone())
     log = wanted.steps(0, 6)[3:]
     one, two = tmp_path / "one", tmp_path / "two"
-    metrics = [*together(2, strategy, tmp_path / "a", save, two), save(Team.alone(), one)]
+    metrics = [*together(2, strategy, tmp_path / "a", save, two), save(ProcessGroup.alone(), one)]
     assert all(m["metric"].item() == pytest.approx(metrics[-1]["metric"].item(), rel=1e-10) for m in metrics)
     files = load_file(one), load_file(two)
     close(files[1], files[0], TOLERANCE[torch.float64])
-    for path, team in ((one, strategy), (two, "alone"), (two, {"ddp": "fsdp", "fsdp": "ddp"}[strategy])):
-        again = together(1 if team == "alone" else 2, team, tmp_path / team, resume, path)[0]
+    for path, group in ((one, strategy), (two, "alone"), (two, {"ddp": "fsdp", "fsdp": "ddp"}[strategy])):
+        again = together(1 if group == "alone" else 2, group, tmp_path / group, resume, path)[0]
         close(again, {"log": log, **wanted.state()}, TOLERANCE[torch.float64])
 
 
 def test_loading_takes_copies() -> None:
-    run = Run(Team.alone())
+    run = Run(ProcessGroup.alone())
     run.steps(0, 1)
     state = {name: x.clone() for name, x in run.state().items()}
     kept = {name: x.clone() for name, x in state.items()}
-    other = Run(Team.alone(), seed=1)
+    other = Run(ProcessGroup.alone(), seed=1)
     other.load(state)
     other.steps(1, 2)
     assert all(torch.equal(state[name], kept[name]) for name in kept)
 
 
 def test_optimizer_names_are_those_of_the_model() -> None:
-    run = Run(Team.alone())
+    run = Run(ProcessGroup.alone())
     run.steps(0, 1)
     names = {n for n, _ in run.model.named_parameters()}
     keys = {"step", "exp_avg", "exp_avg_sq"}
-    assert set(run.team.optimizer_state(run.model, run.optimizer)) == {f"{n}.{k}" for n in names for k in keys}
+    assert set(run.group.optimizer_state(run.model, run.optimizer)) == {f"{n}.{k}" for n in names for k in keys}
 
 
-def refusals(team: Team) -> dict[str, Tensor]:
+def refusals(group: ProcessGroup) -> dict[str, Tensor]:
     """Every rank raises the same sentence, so that none is left waiting."""
-    run = Run(team)
-    whole = team.model_state(run.model)
+    run = Run(group)
+    whole = group.model_state(run.model)
     cut = {name: x[:-1] if name == "embed.weight" else x for name, x in whole.items()}
     less = {name: x for name, x in whole.items() if name != "embed.weight"}
     for state, sentence in ((cut, r"embed.weight.*\[10, 15\]"), (less, "lacks 'embed.weight'")):
         with pytest.raises(ValueError, match=sentence):
-            team.load_model(run.model, state if team.rank == 0 else {})
+            group.load_model(run.model, state if group.rank == 0 else {})
     with pytest.raises(ValueError, match=r"'head.step' belongs to no parameter"):
-        team.load_optimizer(run.model, run.optimizer, {"head.step": torch.zeros(())} if team.rank == 0 else {})
+        group.load_optimizer(run.model, run.optimizer, {"head.step": torch.zeros(())} if group.rank == 0 else {})
     run.model.spare = torch.nn.Parameter(torch.zeros(2))
-    with pytest.raises(ValueError, match=r"spare and 0 other parameters had no part in the loss.*requires_grad_"):
+    with pytest.raises(ValueError, match=r"spare and 0 other parameters do not contribute to the loss.*requires_grad_"):
         run.steps(0, 1)
     return {}
 
@@ -205,12 +205,12 @@ def test_what_does_not_fit_is_refused_by_every_rank(strategy: str, tmp_path: Pat
     together(2, strategy, tmp_path, refusals)
 
 
-def sums(team: Team) -> dict[str, Tensor]:
-    big = torch.tensor(2**52 + 1) if team.rank else torch.tensor(1)
-    counts, pair = team.sum(big, torch.tensor([0.5, team.rank], dtype=torch.float32))
+def sums(group: ProcessGroup) -> dict[str, Tensor]:
+    big = torch.tensor(2**52 + 1) if group.rank else torch.tensor(1)
+    counts, pair = group.sum(big, torch.tensor([0.5, group.rank], dtype=torch.float32))
     assert counts.dtype == torch.int64
-    team.barrier()
-    return {"counts": counts, "pair": pair, "note": torch.tensor(team.tell({"a": [team.rank + 7]})["a"])}
+    group.barrier()
+    return {"counts": counts, "pair": pair, "note": torch.tensor(group.broadcast_json({"a": [group.rank + 7]})["a"])}
 
 
 def test_sums_keep_shape_and_dtype_and_count_exactly(tmp_path: Path) -> None:
@@ -219,15 +219,15 @@ def test_sums_keep_shape_and_dtype_and_count_exactly(tmp_path: Path) -> None:
         assert result["pair"].tolist() == [1.0, 1.0]
         assert result["note"].tolist() == [7]
     x = torch.ones(2)
-    assert Team.alone().sum(x)[0] is x
+    assert ProcessGroup.alone().sum(x)[0] is x
 
 
 def test_shares_are_contiguous_and_equal() -> None:
     rows = list(range(6))
-    assert [Team(r, 3, "ddp").share(rows) for r in range(3)] == [[0, 1], [2, 3], [4, 5]]
-    assert Team(1, 3, "sequence").share(rows) == Team.alone().share(rows) == rows
+    assert [ProcessGroup(r, 3, "ddp").share(rows) for r in range(3)] == [[0, 1], [2, 3], [4, 5]]
+    assert ProcessGroup(1, 3, "sequence").share(rows) == ProcessGroup.alone().share(rows) == rows
     with pytest.raises(ValueError, match="6 rows does not divide over 4 processes; use a multiple of 4"):
-        Team(0, 4, "fsdp").share(rows)
+        ProcessGroup(0, 4, "fsdp").share(rows)
 
 
 class Rows:
@@ -242,11 +242,11 @@ class Rows:
         return batch["tokens"].numel()
 
 
-def fitted(team: Team, out: Path, steps: int, recompute: bool = False) -> dict[str, Tensor]:
+def fitted(group: ProcessGroup, out: Path, steps: int, recompute: bool = False) -> dict[str, Tensor]:
     """The real loop: steps, evaluations on rows that do not divide, a checkpoint, resumed if there is one."""
     every = {"eval_every": 2, "eval_rows": 7, "checkpoint_activations": recompute}
     config = TrainConfig(steps=steps, batch_size=BATCH, schedule="constant", eps=1e-3, autocast="none", **every)
-    fit(Tiny(seed=team.rank), Rows(), Rows(), config, out=out, resume=True, team=team)
+    fit(Tiny(seed=group.rank), Rows(), Rows(), config, out=out, resume=True, group=group)
     return {}
 
 
@@ -258,13 +258,13 @@ def read(out: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("teams", "recompute"),
+    ("groups", "recompute"),
     [(("ddp", "alone"), False), (("fsdp", "ddp"), True), (("alone", "fsdp"), False), (("sequence", "sequence"), True)],
     ids=str,
 )
-def test_fit_goes_on_with_another_number_of_processes(teams: tuple[str, str], recompute: bool, tmp_path: Path) -> None:
-    fitted(Team.alone(), tmp_path / "one", 4)
-    for steps, strategy in zip((2, 4), teams, strict=True):
+def test_fit_resumes_with_another_number_of_processes(groups: tuple[str, str], recompute: bool, tmp_path: Path) -> None:
+    fitted(ProcessGroup.alone(), tmp_path / "one", 4)
+    for steps, strategy in zip((2, 4), groups, strict=True):
         world = 1 if strategy == "alone" else 2
         together(world, strategy, tmp_path / f"{steps}", fitted, tmp_path / "two", steps, recompute)
     close(read(tmp_path / "two"), read(tmp_path / "one"), TOLERANCE[torch.float64])
@@ -283,10 +283,10 @@ ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 def test_without_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for given in ({}, {"RANK": "0", "WORLD_SIZE": "1", **ADDRESS}):
         environment(monkeypatch, **given)
-        team = Team.from_env("fsdp")
-        assert (team.rank, team.world, team.strategy) == (0, 1, "alone")
-        team.barrier()
-        team.close()
+        group = ProcessGroup.from_env("fsdp")
+        assert (group.rank, group.world, group.strategy) == (0, 1, "alone")
+        group.barrier()
+        group.close()
 
 
 @pytest.mark.parametrize(
@@ -304,30 +304,30 @@ def test_without_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) 
 def test_half_an_environment_is_refused(given: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment(monkeypatch, **given)
     with pytest.raises(ValueError, match=sentence):
-        Team.from_env()
+        ProcessGroup.from_env()
 
 
 def test_unknown_strategy_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown strategy 'fsdp2'; did you mean 'fsdp'"):
-        Team.from_env("fsdp2")
+        ProcessGroup.from_env("fsdp2")
 
 
 SCRIPT = """
 import sys, time
 from contextlib import suppress
 from pathlib import Path
-from linnet.train.distributed import Team
+from linnet.train.distributed import ProcessGroup
 
-team = Team.from_env(sys.argv[1])  # first, as in a script that imports nothing of torch.distributed before
+group = ProcessGroup.from_env(sys.argv[1])  # first, as in a script that imports nothing of torch.distributed before
 from safetensors.torch import save_file
 from tests.train.test_distributed import Run
 
-run = Run(team)
+run = Run(group)
 result = {"log": run.steps(0, 3), **run.state()}
-if team.rank == 0:
+if group.rank == 0:
     save_file(result, sys.argv[2])
-team.barrier()
-team.close()  # while run is alive
+group.barrier()
+group.close()  # while run is alive
 
 def threads():  # none where there is no /proc
     for path in Path("/proc/self/task").glob("*/comm"):
@@ -354,6 +354,6 @@ def test_under_torchrun(strategy: str, tmp_path: Path) -> None:
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    wanted = Run(Team.alone())
+    wanted = Run(ProcessGroup.alone())
     log = wanted.steps(0, 3)
     close(load_file(tmp_path / "out"), {"log": log, **wanted.state()}, TOLERANCE[torch.float64])

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from linnet.train import Team
+from linnet.train import ProcessGroup
 from linnet.train.evaluation import evaluate
 from tests.train.toy import Letters, small_model
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 13, 50])
-def test_one_answer_for_every_batch_size(batch_size: int) -> None:
+def test_the_same_result_for_every_batch_size(batch_size: int) -> None:
     model, source = small_model().double().train(), Letters(length=13)
-    found = evaluate(model, source, batch_size=batch_size)
+    metrics = evaluate(model, source, batch_size=batch_size)
     with torch.no_grad():
         total, count = model.eval().loss(source.batch(range(13)))
-    assert found["loss"] == pytest.approx(float(total / count), rel=1e-6)  # the loss itself is float32
+    assert metrics["loss"] == pytest.approx(float(total / count), rel=1e-6)  # the loss itself is float32
     assert model.train().training
 
 
@@ -35,8 +35,8 @@ def test_the_mode_of_the_model_comes_back() -> None:
         assert model.training is training
 
 
-class Pair(Team):
-    """Two processes as seen by one of them; what the other found is added by the test."""
+class Pair(ProcessGroup):
+    """Two processes as seen by one of them; the test adds the result of the other."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(rank, 2, "ddp")
@@ -51,9 +51,9 @@ def test_rows_shared_by_two_count_once(length: int) -> None:
     model, counts, passes = small_model(), [], []
     for rank in (0, 1):
         source = Counting(length=length)
-        team = Pair(rank)
-        evaluate(model, source, batch_size=4, team=team)
-        counts.append(team.own[0])
+        group = Pair(rank)
+        evaluate(model, source, batch_size=4, group=group)
+        counts.append(group.own[0])
         passes.append(len(source.asked))
     total, count = sum(counts[1:], counts[0])
     whole = evaluate(model, Letters(length=length), batch_size=4)

@@ -12,7 +12,18 @@ import torch
 from linnet.data import BPETokenizer, ByteTokenizer, TextSource
 from linnet.models import Model, preset
 from linnet.train import TrainConfig, checkpoint
-from linnet.train.jobs import FILE, KINDS, NAMES, TASKS, Data, Job, bytes_per_token, check_same, open_data, read_job
+from linnet.train.jobs import (
+    FILE,
+    KINDS,
+    NAMES,
+    TASKS,
+    Data,
+    Job,
+    bytes_per_token,
+    check_same_data,
+    open_data,
+    read_job,
+)
 from linnet.train.jobs import run as train
 from tests.cli.command import write_csv, write_npz, write_pngs, write_speech, write_text
 
@@ -22,7 +33,7 @@ QUICK: dict[str, Any] = {"steps": 2, "batch_size": 2, "autocast": "none", "eval_
 
 
 def job_of(kind: str, settings: dict[str, Any], data: Data, **changes: Any) -> Job:
-    model = preset("char-small").but(**(data.fields | SMALL))
+    model = preset("char-small").replace(**(data.fields | SMALL))
     return Job(kind=kind, data=settings, model=model, train=TrainConfig(**(QUICK | changes)))
 
 
@@ -51,9 +62,9 @@ def test_a_run_is_opened_from_its_folder(text: tuple[Job, Data], tmp_path: Path)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     opened = open_data(job.kind, job.data, tmp_path / "run", begun=True)
     assert (opened.train.fingerprint, opened.valid.fingerprint) == (data.train.fingerprint, data.valid.fingerprint)
-    found = checkpoint.load(tmp_path / "run")
-    assert found is not None
-    assert found.trainer["meta"] == job.to_dict()
+    loaded = checkpoint.load(tmp_path / "run")
+    assert loaded is not None
+    assert loaded.trainer["meta"] == job.to_dict()
 
 
 def test_weights_come_from_the_seed_and_the_generator_is_left_alone(text: tuple[Job, Data], tmp_path: Path) -> None:
@@ -67,7 +78,7 @@ def test_weights_come_from_the_seed_and_the_generator_is_left_alone(text: tuple[
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
-def test_a_refused_resume_does_not_change_what_the_run_says_of_itself(text: tuple[Job, Data], tmp_path: Path) -> None:
+def test_a_refused_resume_does_not_change_run_json(text: tuple[Job, Data], tmp_path: Path) -> None:
     job, data = text
     train(job, data, tmp_path / "run")
     before = (tmp_path / "run" / FILE).read_bytes()
@@ -79,12 +90,12 @@ def test_a_refused_resume_does_not_change_what_the_run_says_of_itself(text: tupl
 def test_the_first_setting_that_differs_is_named(text: tuple[Job, Data], tmp_path: Path) -> None:
     job, data = text
     train(job, data, tmp_path / "run")
-    check_same(tmp_path / "run", "text", {**job.data, "paths": ["elsewhere.txt"], "allow_binary": True})
+    check_same_data(tmp_path / "run", "text", {**job.data, "paths": ["elsewhere.txt"], "allow_binary": True})
     with pytest.raises(ValueError, match="seq_len is 8 but was 16"):
-        check_same(tmp_path / "run", "text", {**job.data, "seq_len": 8})
+        check_same_data(tmp_path / "run", "text", {**job.data, "seq_len": 8})
     (tmp_path / "run" / FILE).write_text(json.dumps(job.to_dict() | {"data": {**job.data, "valid_fraction": 0.5}}))
     with pytest.raises(ValueError, match=r"valid_fraction is None but was 0\.5"):
-        check_same(tmp_path / "run", "text", job.data)
+        check_same_data(tmp_path / "run", "text", job.data)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +177,7 @@ def test_own_images_have_a_test_part_only_where_there_is_one(tmp_path: Path) -> 
         write_pngs(tmp_path / "pngs" / part)
     assert open_data("image", {"name": str(tmp_path / "pngs")}, None, begun=False).test is not None
     (tmp_path / "set" / "my_test.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(ValueError, match="not a whole zip file"):
+    with pytest.raises(ValueError, match="not a complete zip file"):
         open_data("image", {"name": str(tmp_path / "set")}, None, begun=False)
 
 

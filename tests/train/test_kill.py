@@ -80,9 +80,9 @@ def outcome(out: Path) -> dict[str, Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("whole")
     assert ended(started(out)) == 0
-    found = outcome(out)
-    assert [line["step"] for line in found["log"] if line["kind"] == "step"] == [*range(1, 9)]
-    return found
+    result = outcome(out)
+    assert [line["step"] for line in result["log"] if line["kind"] == "step"] == [*range(1, 9)]
+    return result
 
 
 def test_killed_in_a_step_in_a_save_and_before_the_pointer(tmp_path: Path, whole: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""log.jsonl: one line per step whatever was killed when, and TensorBoard beside it."""
+"""log.jsonl: one line per step whatever was killed when, and the same in TensorBoard."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_losses_survive_the_cut_bit_for_bit(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_new_run_begins_anew(tmp_path: Path) -> None:
+def test_a_new_run_starts_a_new_log(tmp_path: Path) -> None:
     path = filled(tmp_path, 3)
     RunLog(tmp_path).close()
     assert path.read_bytes() == b""

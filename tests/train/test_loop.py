@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linnet.data.order import rows
 from linnet.models import LanguageModel
-from linnet.train import Event, Team, TrainConfig, checkpoint, fit, read_log
+from linnet.train import Event, ProcessGroup, TrainConfig, checkpoint, fit, read_log
 from linnet.train.loop import step_seed
 from linnet.train.optim import learning_rate
 from tests.train.processes import close, together
@@ -139,7 +139,7 @@ def test_it_learns() -> None:
     assert (result.step, result.stopped, result.checkpoint) == (120, "", None)
 
 
-def test_events_and_log_tell_the_story(tmp_path: Path) -> None:
+def test_events_and_log_agree(tmp_path: Path) -> None:
     events: list[Event] = []
     config = settings(steps=6, eval_every=2, save_every=3, log_every=2)
     result = fit(small_model(), Letters(), Letters(5), config, out=tmp_path, meta={"job": 1}, on_event=events.append)
@@ -149,7 +149,7 @@ def test_events_and_log_tell_the_story(tmp_path: Path) -> None:
         ("step", 5), ("step", 6), ("eval", 6), ("save", 6), ("done", 6),
     ]  # fmt: skip
     assert events[0].values == {"steps": 6, "unit": "tokens"}
-    assert events[0].text == "from the start; precision: float32, as asked for"
+    assert events[0].text == "from the start; precision: float32, as requested"
     step = events[1].values
     assert set(step) == {"loss", "lr", "grad_norm", "units", "seconds", "units_per_second", "seconds_left"}
     assert step["units"] == Letters().units(Letters().batch(rows(0, 0, 8, 40)))
@@ -162,7 +162,7 @@ def test_events_and_log_tell_the_story(tmp_path: Path) -> None:
 
 
 def test_keep_and_the_best(tmp_path: Path) -> None:
-    """A huge rate makes the first evaluation the best one: it is kept beside the newest."""
+    """A huge rate makes the first evaluation the best one: it is kept in addition to the newest."""
     config = settings(steps=5, lr=3.0, clip=0.0, warmup=0, schedule="constant", eval_every=1, save_every=1, keep=1)
     result = fit(small_model(), Letters(), Letters(5), config, out=tmp_path)
     losses = {line["step"]: line["loss"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "eval"}
@@ -211,15 +211,15 @@ def test_the_caller_is_left_alone() -> None:
         ({"train": Letters(0)}, "the training data has no example"),
         (
             {"config": settings(eval_every=2)},
-            "eval_every is 2, but there is no held-out data; accepted: 0, or give valid",
+            "eval_every is 2, but there is no held-out data; accepted: 0, or pass valid",
         ),
         ({"meta": {"a": object()}}, "meta cannot be stored as JSON"),
         (
-            {"team": Team(0, 3, "ddp")},
+            {"group": ProcessGroup(0, 3, "ddp")},
             "batch_size is 8; accepted: a multiple of accumulate x processes = 1 x 3",
         ),
     ],
-    ids=["data", "eval", "meta", "team"],
+    ids=["data", "eval", "meta", "group"],
 )
 def test_refused_before_anything_runs(given: dict[str, object], sentence: str) -> None:
     usual = {"model": small_model(), "train": Letters(), "valid": None, "config": settings()}
@@ -231,7 +231,7 @@ def test_forced_precision_reaches_the_forward_pass(monkeypatch: pytest.MonkeyPat
     """bfloat16 itself may crash here, so the loss only looks at whether autocast is on."""
     from linnet.train import autocast
 
-    monkeypatch.setattr(autocast, "measured_gain", lambda *sizes: (2.0, ""))
+    monkeypatch.setattr(autocast, "measure_speedup", lambda *sizes: (2.0, ""))
     seen = []
 
     class Looks(LanguageModel):
@@ -245,24 +245,24 @@ def test_forced_precision_reaches_the_forward_pass(monkeypatch: pytest.MonkeyPat
     assert all(seen)
 
 
-def trained(team: Team, out: Path, steps: int, accumulate: int) -> dict[str, Tensor]:
+def trained(group: ProcessGroup, out: Path, steps: int, accumulate: int) -> dict[str, Tensor]:
     """Runs on every rank: six steps in float32 without dropout, an evaluation of 5 rows, a checkpoint."""
     torch.set_num_threads(1)
     model = small_model(dropout=0.0)
     config = settings(steps=steps, eps=1e-3, accumulate=accumulate, eval_every=2, save_every=3, schedule="constant")
-    result = fit(model, Letters(), Letters(5), config, out=out, resume=True, team=team)
+    result = fit(model, Letters(), Letters(5), config, out=out, resume=True, group=group)
     return {"loss": torch.tensor(result.loss), "valid": torch.tensor(result.metrics["loss"])}
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_train_what_one_does(tmp_path: Path, strategy: str) -> None:
-    """Steps 1 to 3 with two processes, 4 to 6 with one, against one process throughout; and the other way round."""
-    wanted = trained(Team.alone(), tmp_path / "one", 6, 1)
+    """Steps 1 to 3 with two processes, 4 to 6 with one, against one process throughout; and vice versa."""
+    wanted = trained(ProcessGroup.alone(), tmp_path / "one", 6, 1)
     for first, second in ((2, 1), (1, 2)):
         out = tmp_path / f"{first} then {second}"
         for world, steps in ((first, 3), (second, 6)):
-            found = together(world, strategy, tmp_path / f"{first}{world}", trained, out, steps, 2)
-        close(found[0], wanted, 10 * FLOAT32)
+            results = together(world, strategy, tmp_path / f"{first}{world}", trained, out, steps, 2)
+        close(results[0], wanted, 10 * FLOAT32)
         one, two = (checkpoint.load(path) for path in (tmp_path / "one", out))
         close(two.model, one.model, 10 * FLOAT32)
         assert set(two.optimizer) == set(one.optimizer)

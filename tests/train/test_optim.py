@@ -36,7 +36,7 @@ def test_plateau_halves_after_patience() -> None:
     config = TrainConfig(schedule="plateau", eval_every=1, plateau_patience=2, lr=1.0, min_lr=0.3)
     plateau, rates = Plateau(), []
     for loss in [3.0, 2.0, 2.0, 1.99995, 1.5, 1.6, 1.7, 1.8, 1.9]:
-        plateau = plateau.seen(loss, config)
+        plateau = plateau.update(loss, config)
         rates.append(learning_rate(0, config, plateau))
     # 1.99995 is not better than 2 by a ten-thousandth: the second bad one in a row; then two more pairs of bad ones
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.3, 0.3, 0.3]

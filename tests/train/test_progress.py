@@ -24,11 +24,11 @@ def test_speed_is_that_of_steps_and_time_left_that_of_everything(monkeypatch: py
     start = Progress(step=10, units=1000, seconds=50.0)
     clock = Clock(start, steps=14)
     now[0] += 3.0  # an evaluation
-    clock.resume()
+    clock.start_step()
     now[0] += 2.0
-    values = clock.tick(replace(start, step=11, units=1100))
+    values = clock.end_step(replace(start, step=11, units=1100))
     assert values == {"seconds": 55.0, "units_per_second": 50.0, "seconds_left": 15.0}
-    clock.resume()
+    clock.start_step()
     now[0] += 1.0
-    values = clock.tick(replace(start, step=12, units=1200))
+    values = clock.end_step(replace(start, step=12, units=1200))
     assert values == {"seconds": 56.0, "units_per_second": 100.0, "seconds_left": 6.0}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from linnet.train import CheckpointError, checkpoint, fit, read_log
+from linnet.train.resume import check_same_run
 from tests.train.toy import Letters, settings, small_model
 
 
@@ -20,7 +21,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"lr": 0.5}, r"lr is 0.5 but was 0.01 when step-00000004 was saved; resume with what it was, or start"),
+        ({"lr": 0.5}, r"lr is 0.5 but was 0.01 when step-00000004 was saved; resume with the old value, or start"),
         ({"seed": 3}, "seed is 3 but was 0"),
         ({"batch_size": 4}, "batch_size is 4 but was 8"),
         ({"optimizer": "radam"}, "optimizer is 'radam' but was 'adamw'"),
@@ -39,6 +40,14 @@ def test_other_data(run: Path) -> None:
         fit(small_model(), Letters(seed=5), Letters(seed=1), settings(steps=8), out=run, resume=True)
     with pytest.raises(CheckpointError, match="the fingerprint of the valid data is None"):
         fit(small_model(), Letters(), None, settings(steps=8), out=run, resume=True)
+
+
+def test_data_that_only_the_checkpoint_has(run: Path) -> None:
+    saved = checkpoint.read(run / "checkpoints" / "step-00000004")
+    data = dict(saved.trainer["data"])
+    saved.trainer["data"]["third"] = "letters"
+    with pytest.raises(CheckpointError, match="the fingerprint of the third data is None but was 'letters'"):
+        check_same_run(saved, small_model(), settings(steps=8), data)
 
 
 def test_another_model(run: Path) -> None:
@@ -73,7 +82,7 @@ def test_resume_with_nothing_there_starts(tmp_path: Path) -> None:
 
 
 def test_from_one_named_by_hand(run: Path) -> None:
-    """It becomes the newest: the steps after it are taken again, and a later --resume goes on from there."""
+    """It becomes the newest: the steps after it are taken again, and a later --resume continues from there."""
     whole = checkpoint.load(run).model
     config = settings(steps=4, save_every=3)
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the run ends between two steps, saved, and goes on as if nothing had happened."""
+"""SIGINT and SIGTERM: the run ends between two steps, saved, and resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linnet.train import Event, Team, fit
+from linnet.train import Event, ProcessGroup, fit
 from linnet.train.stop import StopSignal
 from tests.train.processes import together
 from tests.train.toy import Letters, settings, small_model
@@ -62,20 +62,20 @@ def test_without_a_folder_nothing_is_promised() -> None:
     assert texts[-1] == "stopped after step 2 of 6; nothing was saved, because out is None"
 
 
-def told(team: Team, out: Path) -> dict[str, Tensor]:
-    """Runs on two ranks; only the second one is told to stop."""
+def stopped_together(group: ProcessGroup, out: Path) -> dict[str, Tensor]:
+    """Runs on two ranks; only the second one receives the signal."""
 
     def send(event: Event) -> None:
-        if team.rank == 1 and (event.kind, event.step) == ("step", 2):
+        if group.rank == 1 and (event.kind, event.step) == ("step", 2):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    result = fit(small_model(), Letters(), None, settings(), out=out, on_event=send, team=team)
+    result = fit(small_model(), Letters(), None, settings(), out=out, on_event=send, group=group)
     return {"step": torch.tensor(result.step), "stopped": torch.tensor(bool(result.stopped))}
 
 
 def test_all_processes_stop_together(tmp_path: Path) -> None:
-    for found in together(2, "ddp", tmp_path / "meet", told, tmp_path / "run"):
-        assert (int(found["step"]), bool(found["stopped"])) == (3, True)
+    for result in together(2, "ddp", tmp_path / "meet", stopped_together, tmp_path / "run"):
+        assert (int(result["step"]), bool(result["stopped"])) == (3, True)
     assert (tmp_path / "run" / "latest").read_text() == "checkpoints/step-00000003\n"
 
 
@@ -87,7 +87,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_the_second_signal_acts_at_once(interruptible: None) -> None:
+def test_the_second_signal_acts_immediately(interruptible: None) -> None:
     with StopSignal() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.name == "SIGINT"

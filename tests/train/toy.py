@@ -41,7 +41,7 @@ class Letters:
 def small_model(seed: int = 0, **changes: object) -> LanguageModel:
     torch.manual_seed(seed)
     shape = {"d_model": 16, "n_layers": 2, "n_heads": 2, "vocab_size": VOCAB, "dropout": 0.1}
-    return LanguageModel(ModelConfig().but(**(shape | changes)))
+    return LanguageModel(ModelConfig().replace(**(shape | changes)))
 
 
 def settings(**changes: object) -> TrainConfig:

@@ -1,9 +1,9 @@
-"""What the package ships, so that every recipe runs with no other file: a novel and 1,797 handwritten digits.
+"""Data shipped with the package, so that every recipe runs without other files: a novel and 1,797 handwritten digits.
 
     shipped_text()   -> path of moby_dick.txt.gz, 1,192,679 characters, ASCII, public domain
     shipped_digits() -> images uint8 [N,8,8] in 0..16, labels uint8 [N] in 0..9; the last 297 are the test set
 
-README.md beside this file has sources, licences and checksums.
+README.md in this folder lists sources, licences and checksums.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SPLITS = {"all": slice(None), "train": slice(None, -TEST_DIGITS), "test": slice(
 
 
 def shipped_text() -> Path:
-    """Moby-Dick (Melville 1851), gzip'ed; `TextSource` reads it as it is."""
+    """Return the path of Moby-Dick (Melville 1851), gzip-compressed; `TextSource` reads it directly."""
     return HERE / "moby_dick.txt.gz"
 
 
 def shipped_digits(split: str = "all") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(images [N,8,8], labels [N]) of the optical digits: "all" 1,797, "train" the first 1,500, "test" the last 297."""
+    """Return (images [N,8,8], labels [N]): "all" 1,797, "train" the first 1,500, "test" the last 297."""
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    found = read_npz(HERE / "digits.npz", ["images", "labels"])
-    return found["images"][SPLITS[split]], found["labels"][SPLITS[split]]
+    digits = read_npz(HERE / "digits.npz", ["images", "labels"])
+    return digits["images"][SPLITS[split]], digits["labels"][SPLITS[split]]

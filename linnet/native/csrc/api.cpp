@@ -1,6 +1,8 @@
-// The exported functions: check what can be checked, pick the widest instruction set, run.
+// The exported functions: check the call, pick the widest instruction set, run.
 //
-// Nothing here trusts its caller with memory: sizes must be non-negative, packed starts must rise from 0 to T.
+// Nothing here trusts its caller with memory: sizes must be non-negative, packed starts must rise from 0 to T. A new
+// function needs an overload of `check` here; the rest follows from its name in LINNET_CALLS (linnet.h).
+#include "layout.h"
 #include "linnet.h"
 #include "sample.h"
 
@@ -46,14 +48,23 @@ static const linnet_table *table() {
   return chosen;
 }
 
-static int check(const linnet_call *c) {
-  const int64_t sizes[] = {c->S, c->B, c->Tq, c->Tk, c->H};
-  for (int64_t n : sizes)
-    if (n < 0) return LINNET_BAD_ARGUMENT;
-  if (c->D < 1 || c->V < 1 || c->F < 1 || c->kind < 0 || c->kind > 5 || c->threads < 1) return LINNET_BAD_ARGUMENT;
-  int64_t F = c->D;
-  if (c->kind == 5) F = (c->c0 > 0) + (c->c1 > 0) * c->D + (c->c2 > 0) * (c->D * (c->D + 1) / 2);
-  if (c->F != F || (c->causal && c->Tq != c->Tk)) return LINNET_BAD_ARGUMENT;
+// ---- what a call must be, by its struct -----------------------------------------------------------------------------
+
+static int64_t features_of(int64_t kind, int64_t D, double c0, double c1, double c2) {
+  return kind == 5 ? (c0 > 0) + (c1 > 0) * D + (c2 > 0) * (D * (D + 1) / 2) : D;
+}
+
+template <class C>
+static int check_kernel(const C *c) {
+  if (c->B < 0 || c->H < 0 || c->D < 1 || c->V < 1 || c->F < 1 || c->threads < 1) return LINNET_BAD_ARGUMENT;
+  if (c->kind < 0 || c->kind > 5 || c->F != features_of(c->kind, c->D, c->c0, c->c1, c->c2)) return LINNET_BAD_ARGUMENT;
+  return LINNET_OK;
+}
+
+template <class C>
+static int check_sequences(const C *c) {
+  if (c->S < 0 || c->Tq < 0 || c->Tk < 0 || check_kernel(c)) return LINNET_BAD_ARGUMENT;
+  if (c->causal && c->Tq != c->Tk) return LINNET_BAD_ARGUMENT;
   if (!c->cu) return c->S == c->B ? LINNET_OK : LINNET_BAD_ARGUMENT;
   if (c->B != 1 || c->Tq != c->Tk || c->cu[0] != 0 || c->cu[c->S] != c->Tq) return LINNET_BAD_CU;
   for (int64_t i = 0; i < c->S; ++i)
@@ -61,11 +72,107 @@ static int check(const linnet_call *c) {
   return LINNET_OK;
 }
 
+static int check(const linnet_forward_call *c) { return check_sequences(c); }
+static int check(const linnet_backward_call *c) { return check_sequences(c); }
+
+static int check(const linnet_step_call *c) {
+  return check_kernel(c) || !c->s_out || !c->z_out ? LINNET_BAD_ARGUMENT : LINNET_OK;
+}
+
+template <class C>
+static int check_rows(const C *c, bool ok = true) {
+  return c->rows < 0 || c->cols < 1 || c->threads < 1 || !ok ? LINNET_BAD_ARGUMENT : LINNET_OK;
+}
+
+template <class C>
+static int check_activation(const C *c) {
+  return check_rows(c, c->kind >= 0 && c->kind <= 2 && c->width == (c->kind == 2 ? 2 : 1) * c->cols);
+}
+
+template <class C>
+static int check_conv(const C *c) {
+  return check_rows(c, c->kernel_size >= 1 && c->length >= 1 && c->rows % c->length == 0);
+}
+
+static int check(const linnet_norm_call *c) { return check_rows(c); }
+static int check(const linnet_norm_backward_call *c) { return check_rows(c); }
+static int check(const linnet_activation_call *c) { return check_activation(c); }
+static int check(const linnet_activation_backward_call *c) { return check_activation(c); }
+static int check(const linnet_column_sums_call *c) { return check_rows(c); }
+static int check(const linnet_causal_conv_call *c) { return check_conv(c); }
+static int check(const linnet_causal_conv_backward_call *c) { return check_conv(c); }
+
+static int check(const linnet_rotate_call *c) {
+  return check_rows(c, !c->cos || (c->half >= 1 && c->cols % (2 * c->half) == 0 && c->period >= 1));
+}
+
+static int check(const linnet_cross_entropy_call *c) {
+  if (check_rows(c)) return LINNET_BAD_ARGUMENT;
+  for (int64_t r = 0; r < c->rows; ++r)
+    if (c->targets[r] >= c->cols) return LINNET_BAD_ARGUMENT;
+  return LINNET_OK;
+}
+
+static int check(const linnet_matmul_call *c) {
+  const linnet_matrix *m = &c->matrix;
+  const bool ok = m->out >= 1 && m->in >= 1 && m->kind >= 0 && m->kind <= LINNET_INT8;
+  return ok && c->rows >= 1 && c->threads >= 1 ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+// Sequences side by side in a block of stored ones, of 4-byte or 8-byte numbers.
+EXPORT int64_t linnet_icl_lanes(int64_t wide) { return table()->lanes / (wide ? 2 : 1); }
+
+template <class C>
+static bool icl_sizes(const C *c) {
+  const bool full = c->p_rows == c->E && c->p_cols == c->E, diagonal = c->p_rows == 2 && c->p_cols == 1;
+  const bool sizes = c->L >= 1 && c->K >= 1 && c->E >= 2 && c->samples >= 1 && c->threads >= 1;
+  return sizes && (full || diagonal) && c->p && c->q;
+}
+
+template <class C>
+static bool icl_stored(const C *c) {
+  return c->lanes == linnet_icl_lanes(c->wide) && c->blocks * c->lanes >= c->samples &&
+         c->packed == c->E * (c->E + 1) / 2 + c->E - 1;
+}
+
+template <class C>
+static bool icl_fresh(const C *c) {
+  if (c->n < 1 || c->choices < 1 || !c->sigma || c->target < 0 || c->target > LINNET_POSTERIOR) return false;
+  return c->target != LINNET_POSTERIOR || (c->points >= 1 && c->grid && c->log_weight);
+}
+
+static int check(const linnet_icl_gradient_call *c) {
+  const bool ok = c->data ? icl_stored(c) && c->target == LINNET_WEIGHTS : icl_fresh(c) && !c->wide;
+  return ok && icl_sizes(c) && c->dp && c->dq && c->loss ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+static int check(const linnet_icl_answers_call *c) {
+  const bool ok = icl_sizes(c) && icl_stored(c) && c->data && c->out && c->outputs == c->E - 1;
+  return ok ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+static int check(const linnet_icl_jacobian_call *c) {
+  const int64_t entries = c->p_cols == 1 ? 4 * c->L : 2 * c->L * c->K * c->E * c->E;
+  const bool ok = icl_sizes(c) && icl_stored(c) && c->data && c->out && c->outputs == (c->E - 1) * (1 + entries);
+  return ok ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+static int check(const linnet_icl_train_call *c) {
+  const bool ok = icl_sizes(c) && icl_fresh(c) && c->dp && c->dq && c->loss && c->m && c->v && c->rate && c->curve;
+  return ok && c->steps >= 1 && c->done >= 0 ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+static int check(const linnet_choose_call *c) {
+  const bool ok = c->rows >= 0 && c->levels >= 2 && c->width >= 1;
+  return ok && (c->mixture ? c->width % 3 == 0 : c->width == c->levels) ? LINNET_OK : LINNET_BAD_ARGUMENT;
+}
+
+// ---- what is loaded -------------------------------------------------------------------------------------------------
+
 EXPORT int linnet_abi_version(void) { return LINNET_ABI; }
 
-EXPORT int linnet_call_size(void) { return (int)sizeof(linnet_call); }
-
-EXPORT int linnet_rows_size(void) { return (int)sizeof(linnet_rows); }
+// Names, kinds and offsets of the fields of every struct: see layout.h.
+EXPORT const char *linnet_layouts(void) { return layout::text.chars; }
 
 EXPORT const char *linnet_isa(void) { return table()->isa; }
 
@@ -82,7 +189,7 @@ EXPORT const char *linnet_isas(void) {
   return names;
 }
 
-// Runs another instruction set from now on (for tests and benchmarks); 0 when this processor has it.
+// Run another instruction set from now on (for tests and benchmarks); 0 when this processor has it.
 EXPORT int linnet_use_isa(const char *isa) {
   const linnet_table *tables[3];
   const int n = available(tables);
@@ -102,58 +209,27 @@ EXPORT int linnet_openmp(void) {
 #endif
 }
 
-EXPORT int linnet_forward(const linnet_call *c) {
+// ---- the calls ------------------------------------------------------------------------------------------------------
+
+#define LINNET_EXPORT(name)                                   \
+  EXPORT int linnet_##name(const linnet_##name##_call *c) {   \
+    const int status = check(c);                              \
+    return status ? status : table()->name(c);                \
+  }
+LINNET_CALLS(LINNET_EXPORT)
+
+EXPORT int linnet_choose(const linnet_choose_call *c) {
   const int status = check(c);
   if (status) return status;
-  return table()->forward(c);
-}
-
-EXPORT int linnet_backward(const linnet_call *c) {
-  const int status = check(c);
-  if (status) return status;
-  return table()->backward(c);
-}
-
-EXPORT int linnet_step(const linnet_call *c) {
-  const int status = check(c);
-  if (status) return status;
-  if (c->Tq != 1 || c->Tk != 1 || c->cu || c->mask || !c->s_out || !c->z_out) return LINNET_BAD_ARGUMENT;
-  return table()->step(c);
-}
-
-static int check_rows(int64_t function, const linnet_rows *c) {
-  if (function < 0 || function >= LINNET_ROW_FUNCTIONS) return LINNET_BAD_ARGUMENT;
-  if (c->rows < 0 || c->cols < 1 || c->threads < 1 || c->kind < 0 || c->kind > 2) return LINNET_BAD_ARGUMENT;
-  if (function == LINNET_ROTATE && c->weight && (c->width < 2 || c->width % 2 || c->cols % c->width || c->period < 1))
-    return LINNET_BAD_ARGUMENT;
-  if (function == LINNET_TAPS || function == LINNET_TAPS_BACKWARD)
-    if (c->width < 1 || c->period < 1 || c->rows % c->period) return LINNET_BAD_ARGUMENT;
-  if (function == LINNET_CROSS_ENTROPY)
-    for (int64_t r = 0; r < c->rows; ++r)
-      if (c->index[r] >= c->cols) return LINNET_BAD_ARGUMENT;
+  for (int64_t r = 0; r < c->rows; ++r) {
+    const float *p = c->params + r * c->width;
+    const double *u = c->uniforms + 2 * r;
+    c->values[r] = c->mixture ? choose_logistic(p, c->width / 3, u, c->levels) : choose(p, c->width, u[0]);
+  }
   return LINNET_OK;
 }
 
-EXPORT int linnet_run_rows(const linnet_rows *c, int64_t function) {
-  const int status = check_rows(function, c);
-  if (status || c->rows == 0) return status;
-  return table()->rows[function](c);
-}
-
-// Sizes of the structs of model.h, for whoever packs them.
-EXPORT int64_t linnet_model_sizes(int64_t which) {
-  const int64_t sizes[] = {sizeof(linnet_matrix), sizeof(linnet_map), sizeof(linnet_layer), sizeof(linnet_model),
-                           sizeof(linnet_decode)};
-  return which >= 0 && which < 5 ? sizes[which] : -1;
-}
-
-EXPORT int linnet_matmul(const linnet_matrix *m, const float *x, float *y, int64_t B, int64_t threads) {
-  if (m->out < 1 || m->in < 1 || m->kind < 0 || m->kind > LINNET_INT8 || B < 1 || threads < 1)
-    return LINNET_BAD_ARGUMENT;
-  return table()->matmul(m, x, y, B, threads);
-}
-
-// Reads every byte once: the time is the limit of whatever has to read as much.
+// Read every byte once: no kernel that reads as much can be faster.
 EXPORT int linnet_read(const float *p, int64_t bytes, int64_t threads, float *sink) {
   if (bytes < 0 || threads < 1) return LINNET_BAD_ARGUMENT;
   return table()->read(p, bytes, threads, sink);
@@ -164,7 +240,7 @@ EXPORT int64_t linnet_decode_scratch(const linnet_model *m, int64_t B, int64_t t
   return table()->decode_scratch(m, B, threads, longest);
 }
 
-// Every row's slot, position, token and cache are inside the memory they index: known before anything is written.
+// Check that each row's slot, position, token and cache lie inside the memory they index, before anything is written.
 static int check_decode(const linnet_decode *c, const linnet_model *m) {
   if (m->limit > LINNET_LONGEST) return LINNET_BAD_ARGUMENT;
   for (int64_t r = 0; r < c->B; ++r) {
@@ -185,36 +261,4 @@ EXPORT int linnet_decode_step(const linnet_decode *c, const linnet_model *m) {
   if (m->caches && (!c->cache || !c->capacity)) return LINNET_BAD_ARGUMENT;
   const int status = check_decode(c, m);
   return status ? status : table()->decode(c, m);
-}
-
-// Sequences side by side in the blocks of linnet_icl.data, of 4-byte or 8-byte numbers.
-EXPORT int64_t linnet_icl_lanes(int64_t wide) { return table()->lanes / (wide ? 2 : 1); }
-
-EXPORT int64_t linnet_icl_size(void) { return (int64_t)sizeof(linnet_icl); }
-
-EXPORT int linnet_run_icl(const linnet_icl *c) {
-  if (c->L < 1 || c->K < 1 || c->E < 2 || c->n < 1 || c->samples < 1 || c->threads < 1) return LINNET_BAD_ARGUMENT;
-  if (c->target < 0 || c->target > LINNET_POSTERIOR) return LINNET_BAD_ARGUMENT;
-  if (c->target == LINNET_POSTERIOR && (c->points < 1 || !c->grid || !c->log_weight)) return LINNET_BAD_ARGUMENT;
-  if (c->mode < 0 || c->mode > LINNET_TRAIN || !c->p || !c->q) return LINNET_BAD_ARGUMENT;
-  if (c->mode == LINNET_ANSWERS || c->mode == LINNET_JACOBIAN) {
-    if (!c->data || !c->out) return LINNET_BAD_ARGUMENT;
-  } else if (!c->dp || !c->dq || !c->loss) {
-    return LINNET_BAD_ARGUMENT;
-  }
-  if (c->mode == LINNET_TRAIN && (c->data || !c->m || !c->v || !c->rate || !c->curve || c->steps < 1 || c->done < 0))
-    return LINNET_BAD_ARGUMENT;
-  if (c->data ? c->target != LINNET_WEIGHTS : c->wide || !c->sigma) return LINNET_BAD_ARGUMENT;
-  return table()->icl(c);
-}
-
-// values [B] from params [B, width] and uniforms [B, 2]; a mixture has width / 3 logistics, else width = levels.
-EXPORT int linnet_choose(const float *params, const double *uniforms, int64_t *values, int64_t B, int64_t width,
-                         int64_t levels, int64_t mixture) {
-  if (B < 0 || levels < 2 || width < 1 || (mixture ? width % 3 : width != levels)) return LINNET_BAD_ARGUMENT;
-  for (int64_t b = 0; b < B; ++b) {
-    const float *p = params + b * width;
-    values[b] = mixture ? choose_logistic(p, width / 3, uniforms + 2 * b, levels) : choose(p, width, uniforms[2 * b]);
-  }
-  return LINNET_OK;
 }

@@ -1,5 +1,4 @@
-// Backward from q, k, v, out and inv alone: a sweep to the right with S gives dq, one to the left with R gives dk and
-// dv.
+// Backward from q, k, v, out and inv alone: a forward sweep in time with S gives dq, a reverse one with R dk and dv.
 //
 //   g_n = g inv,  h = -(g . out) inv,  W = tril(g_n v^T + h),  R = sum phi(q)^T g_n,  r = sum h phi(q)
 //   dphi(q) = W phi(k) + g_n S^T + h z      dphi(k) = W^T phi(q) + v R^T + r      dv = A^T g_n + phi(k) R
@@ -10,9 +9,9 @@
 
 namespace {
 
-// Output gradients of 16 queries into gn and h; rows that are not there get 0.
+// Load the output gradients of 16 queries into gn and h; missing rows get 0.
 INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   for (int i = 0; i < C; ++i) w.inv[i] = i < n ? c->inv[(sp.b * c->Tq + t + i) * c->H + h] : 0.0f;
   load_output_grad(w.gn, w.h, g_rows(c, sp, h, t), out_rows(c, sp, h, t), w.inv, c->V, c->normalize);
@@ -24,7 +23,7 @@ INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
     grads(w.dx + blk * 256, w.zeros, 0, 0, w.zeros, w.zeros, w.ones, xT ? xT + blk * 256 : nullptr, w.W, w.ahead);
 }
 
-// The two sides of a sweep: the tokens whose gradient it makes, and those whose sum the state is.
+// The two sides of a sweep: the tokens whose gradient it computes, and those that the state sums up.
 struct Sides {
   const float *ownT;                             // [D][16], read by quadratic kernels only
   const float *other, *otherT, *other_features;  // otherT null: no terms inside the chunk
@@ -32,8 +31,8 @@ struct Sides {
   const float *weight;          // [16], of z in the gradient
 };
 
-// d phi of the own tokens from S, z and W, carried back to x for quadratic kernels: [D][16]. Block by block, so that
-// (keep) the state takes in the other side's tokens while its rows are in the first-level cache.
+// d phi of the own tokens from S, z and W, for quadratic kernels propagated to x: [D][16]. Block by block, so that the
+// state is updated (keep) with the other side's tokens while its rows are in the first-level cache.
 const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides &x, bool keep) {
   const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
   for (int64_t blk = 0; blk < s.nbF; ++blk) {
@@ -50,7 +49,7 @@ const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides
 
 // dq of 16 tokens, from the state before them and (causal) from their own keys.
 void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, {0, c->V, s.P}, true, c->causal, true);
   fill_valid(w.valid, c, sp, t, n, c->causal);
@@ -80,7 +79,7 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
 }
 
 void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const Span sp = span_of(c, seq);
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, all);
@@ -94,7 +93,7 @@ void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h
 
 // dk and dv of 16 tokens, from R after them and (causal) from their own queries.
 void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, {0, c->V, s.P}, c->causal, true, c->causal);
   fill_valid(w.valid, c, sp, t, n, true);
@@ -128,7 +127,7 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
 }
 
 void dkv_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const Span sp = span_of(c, seq);
   const Part all = {0, c->V, s.P};
   start_streams(s, w, streams, c->gs, c->gz, seq, h0, h1, all);

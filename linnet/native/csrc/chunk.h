@@ -1,4 +1,4 @@
-// The pieces of work on one chunk of 16 tokens that the forward and the backward share.
+// What forward and backward share of the work on one chunk of 16 tokens.
 #pragma once
 #include "stream.h"
 
@@ -6,7 +6,7 @@ namespace {
 
 enum Side { KEY_BEFORE_QUERY, QUERY_AFTER_KEY };  // rows are queries, columns keys; or the other way round
 
-// Keeps the causal half of 16 x 16 scores. apply(x, row, column group) may change them first.
+// Keep the causal half of 16 x 16 scores, after apply(x, row, column group).
 template <int SIDE, class F>
 INLINE void causal_scores(float *A, F apply) {
   vi lane;
@@ -19,8 +19,7 @@ INLINE void causal_scores(float *A, F apply) {
     }
 }
 
-// den[i] = sum_j A[i][j] + phi(q_i) . z  ->  factor[i] = scale / (scale den + eps), or scale; 0 for tokens that are not
-// there
+// den[i] = sum_j A[i][j] + phi(q_i) . z  ->  factor[i] = scale / (scale den + eps), or scale; 0 for missing tokens.
 NOINLINE void factors(const Shape &s, const Scratch &w, const float *A, const Stream &st, float *factor) {
   const float scale = (float)s.c->scale, eps = (float)s.c->eps;
   vf den[NT] = {};
@@ -76,7 +75,7 @@ INLINE void add_outer(const Shape &s, Scratch &ws, Stream &st, const float *natu
   st.live = true;
 }
 
-// 16 columns of output, panel p: what the state holds for these tokens, and (causal, see tile.h) what A does.
+// 16 columns of output, panel p: the contribution of the state, and (causal, see tile.h) that of A.
 INLINE void read_panel(const Shape &s, Scratch &w, const Stream &st, RowsOut o, int64_t p, int causal,
                        const float *natural, const float *features, const float *values, const float *factor) {
   const float *S = st.S + p * s.Fp * 16;
@@ -116,7 +115,7 @@ INLINE void add_sums(const Shape &s, Scratch &w, Stream &st, const float *natura
 }
 
 void accumulate_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, false, true, false);
   fill_valid(w.valid, c, sp, t, n, true);

@@ -1,8 +1,8 @@
 // The whole model for one token of each row, in one call and one parallel region.
 //
 // Few rows: the threads are one team. Panels of a matrix, heads and channels are split between them, with a barrier
-// after each; a single row's norms are made by every thread for itself, which is cheaper than waiting. Many rows: each
-// thread takes rows of its own through all layers and waits for nobody. A row's numbers are the same bits either way.
+// after each; every thread computes the norms of a single row itself, which is cheaper than waiting. Many rows: each
+// thread takes its own rows through all layers and never waits. A row's numbers are the same bits either way.
 #pragma once
 #include <sched.h>
 
@@ -22,7 +22,7 @@ struct Team {
   Gate *gate;
   int64_t rank, size;
 
-  // Until all are here; meanwhile `next`, what this thread will read then, is brought into its second-level cache.
+  // Wait until all have arrived; meanwhile prefetch `next`, what this thread reads afterwards, into the second level.
   void wait(const char *next = nullptr, int64_t bytes = 0) const {
     if (size == 1) return;
     const char *const end = next + bytes;
@@ -41,7 +41,7 @@ struct Team {
 #if defined(__x86_64__)
       _mm_pause();
 #endif
-      if (spins % 4096 == 0) sched_yield();  // the other thread may want this very core
+      if (spins % 4096 == 0) sched_yield();  // another thread may need this core
     }
   }
 };
@@ -50,7 +50,7 @@ struct Range {
   int64_t from, to;
 };
 
-// The part of n things, in units, that falls to this thread.
+// The share of n things, in whole units, of this thread.
 Range share(const Team &team, int64_t n, int64_t unit = 1) {
   const int64_t units = (n + unit - 1) / unit;
   const int64_t a = units * team.rank / team.size * unit, b = units * (team.rank + 1) / team.size * unit;
@@ -59,7 +59,7 @@ Range share(const Team &team, int64_t n, int64_t unit = 1) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
-// Widths of the rows of the buffers, in floats; a multiple of 16, and not of 1024, whose rows get in each other's way.
+// Widths of the rows of the buffers, in floats; a multiple of 16, and not of 1024, whose rows share cache sets.
 struct Widths {
   int64_t x, big, mixed, quantized, own, waves;
 };
@@ -120,7 +120,7 @@ float *take(float **p, int64_t n) {
   return at;
 }
 
-// ---- one thread's part ------------------------------------------------------------------------------------------------
+// ---- one thread's part ----------------------------------------------------------------------------------------------
 
 struct Decoder {
   const linnet_decode *c;
@@ -130,7 +130,7 @@ struct Decoder {
   Buffers b;
   float *own;
   int64_t first, rows;  // of the call
-  bool alone;           // one row and several threads: each has the row's residual path to itself
+  bool alone;           // one row and several threads: each keeps its own copy of the row's residual path
 
   void row_wait() const {
     if (!alone) team.wait();
@@ -190,7 +190,7 @@ struct Decoder {
     }
   }
 
-  // The rows as int8 where the matrix wants them so.
+  // Quantize the rows if the matrix is int8.
   void quantize(const linnet_matrix *a, const float *x, int64_t stride, Range s) const {
     if (a->kind != LINNET_INT8 || !a->out) return;
     for (int64_t r = s.from; r < s.to; ++r) {
@@ -209,10 +209,11 @@ struct Decoder {
     return {p.from * 32, p.to * 32 < a->out ? p.to * 32 : a->out};
   }
 
-  // Wait for the team; the first panels of `a` that are this thread's come nearer.
+  // Wait for the team, and prefetch this thread's first panels of `a`.
   void wait_before(const linnet_matrix *a, int64_t unit = 1) const {
     if (team.size == 1 || !a->out) return team.wait();
-    const int64_t panel = a->kind == LINNET_INT8 ? (a->in + 3) / 4 * 128 : a->in * (a->kind == LINNET_BFLOAT16 ? 64 : 128);
+    const int64_t each = a->kind == LINNET_BFLOAT16 ? 64 : 128;  // bytes of a panel for one input, or four of int8
+    const int64_t panel = (a->kind == LINNET_INT8 ? (a->in + 3) / 4 : a->in) * each;
     const Range p = share(team, (a->out + 31) / 32, unit);
     team.wait((const char *)a->w + p.from * panel, (p.to - p.from) * panel);
   }
@@ -270,7 +271,8 @@ struct Decoder {
     float *fk = rest, *fq = fk + F, *room = fq + G * F;
     head_features(&l->k_map, fk, k, h, of[G], room);
     for (int64_t g = 0; g < G; ++g) head_features(&l->q_map, fq + g * F, q + g * D, h, of[g], room);
-    (l->exact ? linear_head<true> : linear_head<false>)(s, z, l->kv_heads * F * (V + 1), fq, fk, v, out, G, F, V, l->eps);
+    const int64_t apart = l->kv_heads * F * (V + 1);
+    (l->exact ? linear_head<true> : linear_head<false>)(s, z, apart, fq, fk, v, out, G, F, V, l->eps);
   }
 
   void softmax(const linnet_layer *l, int64_t r, int64_t h, const float *q, const float *k, const float *v, float *out,
@@ -345,7 +347,7 @@ struct Decoder {
     }
   }
 
-  // n = what the next branch reads: normed by `weight`, unless null or after the sums; as int8 too if `a` wants that.
+  // n = what the next branch reads: x, normed if `normed`; quantized too if `a` is int8.
   void branch(const linnet_matrix *a, bool normed, const float *weight, const float *bias) const {
     const Range s = my_rows();
     for (int64_t r = s.from; r < s.to; ++r) {
@@ -410,7 +412,7 @@ struct Decoder {
   }
 };
 
-constexpr int64_t OWN_ROWS = 32;  // with this many rows for each thread, none waits for another
+constexpr int64_t OWN_ROWS = 32;  // with this many rows for each thread, threads run independently
 
 void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, int64_t threads) {
   const Widths w = widths_of(m, c->longest);

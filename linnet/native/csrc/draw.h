@@ -1,10 +1,10 @@
-// Random regression problems as sums: what a linear transformer needs of n noisy examples, drawn without the examples.
+// Random regression problems as sums: what a linear transformer uses of n noisy examples, drawn without the examples.
 //
 // [X z] with n rows of E = d + 1 independent normals has Gram matrix A Aᵀ with A lower trapezoidal, chi(n - k) on its
 // diagonal and normals below (Bartlett 1933): E² / 2 draws in place of n E. With y = X w + sigma z
 //     S = [[Sigma, alpha], [alphaᵀ, lambda]],  alpha = Sigma w + sigma b,  lambda = <w, alpha + sigma b> + sigma² c
-// where A Aᵀ = [[Sigma, b], [bᵀ, c]]. One lane is one sequence with a stream of its own, named by seed and index, so
-// the numbers depend neither on the instruction set's width nor on the threads.
+// where A Aᵀ = [[Sigma, b], [bᵀ, c]]. One lane is one sequence with its own random stream, given by seed and index, so
+// the numbers depend neither on the width of the instruction set nor on the threads.
 #pragma once
 #include "simd.h"
 

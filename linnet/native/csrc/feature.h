@@ -1,14 +1,14 @@
 // phi of one head of one token: what is learned or drawn first (`prepare`), then the fixed core.
 //
-//   norm and affine  gamma norm(x) + beta (ReBased)         project   W x + b, then [y, -y] or a softmax (T2R, Hedgehog)
-//   FAVOR+           W u - |u|^2 / 2 - log sqrt(F)          Fourier   [cos W u, sin W u] sqrt(2 / F),   u = sqrt(scale) x
-//   DPFP             r_i r_(i+j), r = relu([x, -x])         Taylor    all products of up to `order` coordinates
+//   norm and affine  gamma norm(x) + beta (ReBased)      project   W x + b, then [y, -y] or a softmax (T2R, Hedgehog)
+//   FAVOR+           W u - |u|^2 / 2 - log sqrt(F)       Fourier   [cos W u, sin W u] sqrt(2 / F),   u = sqrt(scale) x
+//   DPFP             r_i r_(i+j), r = relu([x, -x])      Taylor    all products of up to `order` coordinates
 //
 // The same formulas as linnet/feature_maps, which are the reference.
 #pragma once
 #include <math.h>
 
-#include "model.h"
+#include "linnet.h"
 #include "nn.h"
 #include "step.h"
 

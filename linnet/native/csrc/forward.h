@@ -4,13 +4,13 @@
 
 namespace {
 
-// Values that are not finite must not reach earlier tokens, and A holds zeros for those, 0 NaN = NaN: the product is made
-// with zeros in place of such values (in vT, which the forward has no use for), and what they add comes after it.
-NOINLINE void without_wild_values(Scratch &w, int64_t panels) {
+// Values that are not finite must not reach earlier tokens, for which A holds zeros: 0 NaN = NaN. So the product uses
+// zeros in their place (in vT, which the forward does not need), and their contribution is added after it.
+NOINLINE void without_non_finite(Scratch &w, int64_t panels) {
   for (int64_t i = 0; i < panels * 256; ++i) w.vT[i] = w.vp[i] * 0.0f == 0.0f ? w.vp[i] : 0.0f;
 }
 
-NOINLINE void add_wild_values(Scratch &w, const RowsOut &o, int64_t p) {
+NOINLINE void add_non_finite(Scratch &w, const RowsOut &o, int64_t p) {
   const int64_t width = o.width - p * 16 < 16 ? o.width - p * 16 : 16;
   for (int j = 0; j < o.rows; ++j)
     for (int64_t column = 0; column < width; ++column) {
@@ -25,16 +25,17 @@ NOINLINE void add_wild_values(Scratch &w, const RowsOut &o, int64_t p) {
 // cache.
 void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part, int causal,
                   bool keep, bool finite = true) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
-  if (!finite) without_wild_values(w, part.panels);
+  if (!finite) without_non_finite(w, part.panels);
   factors(s, w, causal ? w.A : nullptr, st, w.inv);
   if (c->inv && part.v0 == 0)
     for (int i = 0; i < n; ++i) c->inv[(sp.b * c->Tq + t + i) * c->H + h] = w.inv[i];
-  const RowsOut o = {c->out + sp.b * c->o_b + t * c->o_t + h * c->o_h + part.v0, c->o_t, n, part.V, s.stream_v};
+  const linnet_strides &to = c->o_strides;
+  const RowsOut o = {c->out + sp.b * to.b + t * to.t + h * to.h + part.v0, to.t, n, part.V, s.stream_v};
   for (int64_t p = 0; p < part.panels; ++p) {
     read_panel(s, w, st, o, p, causal, w.qn, w.fq, finite ? w.vp : w.vT, w.inv);
-    if (!finite) add_wild_values(w, o, p);
+    if (!finite) add_non_finite(w, o, p);
     if (keep)
       for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
   }
@@ -45,7 +46,7 @@ void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
 
 void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part,
                   bool keep) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
   plan_ahead(s, w, sp, at, part, true, true, false);
   fill_valid(w.valid, c, sp, t, n, true);
@@ -61,7 +62,7 @@ void causal_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
 }
 
 void forward_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1, const Part &part) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const Span sp = span_of(c, seq);
   start_streams(s, w, streams, c->s0, c->z0, seq, h0, h1, part);
   if (c->causal) {

@@ -10,17 +10,47 @@
 #pragma once
 #include "draw.h"
 #include "linnet.h"
-#include "small.h"
+#include "small_matmul.h"
 #include "targets.h"
 
 namespace {
+
+// The call, whichever of the four it is: each fills in its own fields and leaves the others 0.
+struct Regression {
+  double *dp, *dq, *loss, *p, *q, *m, *v, *curve;
+  void *out;
+  const void *data;
+  const double *sigma, *grid, *log_weight, *rate;
+  const uint8_t *frozen;
+  int64_t L, K, E, p_rows, p_cols, n, samples, threads;
+  int64_t blocks, packed, lanes, outputs, choices, uniform, points, seed, first, target, wide, steps, done, augmented;
+  double limit, temper, augmented_x, augmented_w, augmented_weight, beta1, beta2, eps, clip;
+  bool diagonal, jacobian, train;  // train: p and q are changed, and the loss of each step is kept
+
+  int64_t sigmas() const { return uniform ? 0 : choices; }
+};
+
+#define COPY(type, name) r.name = (decltype(r.name))c->name;
+#define REGRESSION(call)                                    \
+  Regression regression(const linnet_##call##_call *c) {    \
+    Regression r = {};                                      \
+    LINNET_FIELDS_##call(COPY)                              \
+    r.diagonal = r.p_cols == 1;                             \
+    return r;                                               \
+  }
+REGRESSION(icl_gradient)
+REGRESSION(icl_answers)
+REGRESSION(icl_jacobian)
+REGRESSION(icl_train)
+#undef REGRESSION
+#undef COPY
 
 // Everything one thread needs for the lanes it works on; N = E where the compiler is to know it, or 0.
 template <class T, int N>
 struct Lab {
   typedef typename Lanes<T>::type V;
   static constexpr int W = VL * 4 / sizeof(T);
-  const linnet_icl *c;
+  const Regression *c;
   int64_t width, L, K;
   const T *p, *q;                         // FULL [L,K,E,E]; diagonal: omega [L,2,2] in p
   V *s, *x, *h, *v, *dv, *row;            // S [L,E,E], S Q [L,K,E,E], H [L,E,E], v and dv [L+1,E], last rows [K,E]
@@ -28,13 +58,13 @@ struct Lab {
   V *dp, *dq;                             // half the sums over the sequences: like p and q
   V loss, bad;
 
-  static int64_t vectors(const linnet_icl *c) {
+  static int64_t vectors(const Regression *c) {
     const int64_t E = c->E, EE = E * E, K = c->K;
     return c->L * EE * (2 + K) + 2 * (c->L + 1) * E + K * E + 4 * EE + 8 * E;
   }
-  static int64_t sums(const linnet_icl *c) { return c->diagonal ? c->L * 4 : 2 * c->L * c->K * c->E * c->E; }
+  static int64_t sums(const Regression *c) { return c->diagonal ? c->L * 4 : 2 * c->L * c->K * c->E * c->E; }
 
-  void set(const linnet_icl *call, const T *p_, const T *q_, V *memory, V *total) {
+  void set(const Regression *call, const T *p_, const T *q_, V *memory, V *total) {
     c = call, width = c->E, L = c->L, K = c->K, p = p_, q = q_;
     const int64_t E = width, EE = E * E;
     s = memory, x = s + L * EE, h = x + L * K * EE, v = h + L * EE, dv = v + (L + 1) * E, row = dv + (L + 1) * E;
@@ -96,8 +126,8 @@ struct Lab {
       row_product<N>(v + l * E, (const V *)v + (l + 1) * E, plain((const V *)h + l * EE, E), E);
   }
 
-  // The loss of every lane, and its gradient with respect to v_0 into dv_0: of log(loss) where it is over `temper`,
-  // so that a sequence on which the polynomial explodes is heard and does not drown the others.
+  // The loss of every lane, and its gradient with respect to v_0 into dv_0: that of log(loss) where it is above
+  // `temper`, so that a sequence on which the polynomial explodes counts without dominating the others.
   V error(T weight) {
     const int64_t d = size() - 1;
     V total = V{};
@@ -201,7 +231,7 @@ struct Lab {
     }
   }
 
-  // Sequences that came out as no number, or over the limit, are left out and counted: their block runs again without.
+  // Sequences whose loss is NaN or above the limit are left out and counted: their block runs again without them.
   V run_lanes(T weight) {
     forward();
     V here = error(weight);
@@ -215,7 +245,7 @@ struct Lab {
     return here;
   }
 
-  // A lane without a sequence: no loss, no gradient.
+  // Empty a lane: no loss, no gradient.
   void empty(int lane) {
     const int64_t E = size(), EE = E * E;
     for (int64_t e = 0; e < EE; ++e) s[e][lane] = 0;
@@ -230,15 +260,15 @@ struct Lab {
       for (int64_t j = i; j < E; ++j, ++e) s[i * E + j] = s[j * E + i] = in[e];
     for (int64_t i = 0; i < d; ++i) target[i] = in[packed + i], query[i] = V{};
     target[d] = query[d] = V{};
-    if (c->mode == LINNET_GRADIENT) {
+    if (!c->out) {
       loss += run_lanes(1);
       backward();
       return;
     }
     forward();
-    V *out = (V *)c->out + block * d * (c->mode == LINNET_JACOBIAN ? 1 + sums(c) : 1);
+    V *out = (V *)c->out + block * d * (c->jacobian ? 1 + sums(c) : 1);
     for (int64_t i = 0; i < d; ++i) out[i] = -v[i];
-    if (c->mode == LINNET_JACOBIAN)
+    if (c->jacobian)
       for (int64_t i = 0; i < d; ++i) {
         for (int64_t j = 0; j < sums(c); ++j) dp[j] = V{};
         for (int64_t j = 0; j < E; ++j) dv[j] = V{} - (T)(i == j);
@@ -250,19 +280,19 @@ struct Lab {
   // One block: W fresh sequences of the stream, in float.
   void fresh(int64_t block) {
     const int64_t E = size(), d = E - 1, index = block * W;
-    const bool wild = c->wild > 0 && index / 16 % c->wild == 0;  // by sixteens of sequences, whatever the lanes
+    const bool augmented = c->augmented > 0 && index / 16 % c->augmented == 0;  // in sixteens on any number of lanes
     Random random;
     random.start((uint64_t)c->seed, (uint64_t)(c->first + index));
     vf *w = work;
     random.normals(w, d);
-    if (wild)
-      for (int64_t i = 0; i < d; ++i) w[i] *= (float)c->wild_w;
-    const vf sigma = draw_sigma(random, c->sigma, c->sigmas);
-    draw_sums(random, s, a, w, sigma, c->n, E, wild ? (float)c->wild_x : 1.0f);
+    if (augmented)
+      for (int64_t i = 0; i < d; ++i) w[i] *= (float)c->augmented_w;
+    const vf sigma = draw_sigma(random, c->sigma, c->sigmas());
+    draw_sums(random, s, a, w, sigma, c->n, E, augmented ? (float)c->augmented_x : 1.0f);
     set_target(random, w, sigma);
     for (int64_t i = c->samples - index; i < W; ++i) empty((int)i);
-    const vf here = run_lanes(wild ? (float)c->wild_weight : 1.0f);
-    if (!wild) loss += here;
+    const vf here = run_lanes(augmented ? (float)c->augmented_weight : 1.0f);
+    if (!augmented) loss += here;
     backward();
   }
 

@@ -1,7 +1,8 @@
-// Linear attention on one instruction set: the work cut into tasks for the threads. Compiled once per set (LINNET_ISA).
+// All kernels of one instruction set, and linear attention split into tasks for the threads. Compiled once per set
+// (LINNET_ISA).
 //
 // Tasks are (sequence, heads, value columns) in the forward and (sequence, heads, sweep) in the backward. Each sums in
-// an order of its own that does not depend on the number of threads, so neither does the result.
+// a fixed order that does not depend on the number of threads, so neither does the result.
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -13,11 +14,11 @@
 #include "nn.h"
 #include "regress.h"
 #include "step.h"
-#include "taps.h"
+#include "causal_conv.h"
 
 namespace {
 
-int threads_for(const linnet_call *c, int64_t tasks, double flops) {
+int threads_for(const Attention *c, int64_t tasks, double flops) {
 #ifdef _OPENMP
   if (flops < 2e6 || c->threads < 2 || omp_in_parallel())
     return 1;  // below this, waking threads costs more than it saves
@@ -33,7 +34,7 @@ constexpr int64_t MAX_GROUP = 8;
 
 // Products of features and values over all tokens: the unit of work.
 double work(const Shape &s) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   return (double)(c->Tq > c->Tk ? c->Tq : c->Tk) * c->B * c->H * s.Fp * c->V;
 }
 
@@ -43,19 +44,20 @@ constexpr int64_t STREAM_BYTES = 1 << 20;
 
 bool streams(const float *p, int64_t count) { return (uintptr_t)p % 64 == 0 && count * 4 > STREAM_BYTES; }
 
-// Several heads of a sequence share a task and so read memory in order, as long as every thread still has its tasks.
-int64_t heads_per_task(const linnet_call *c) {
+// Several heads of a sequence share a task and so read memory in order, as long as every thread still has tasks.
+int64_t heads_per_task(const Attention *c) {
   int64_t group = 1;
-  if (c->q_h > c->q_t || c->k_h > c->k_t || c->v_h > c->v_t)
+  if (c->q_strides.h > c->q_strides.t || c->k_strides.h > c->k_strides.t || c->v_strides.h > c->v_strides.t)
     return group;  // heads lie apart: each reads in order by itself
   while (group < MAX_GROUP && group * 2 <= c->H && c->S * c->H >= group * 2 * c->threads) group *= 2;
   return group;
 }
 
-// Long sequences, and streams handed on from call to call, which may be any length by now.
-bool gather_errors(const linnet_call *c) { return c->Tk > LONG || c->s0; }
+// Long sequences, and streams continued from call to call, which may be of any length by now.
+bool gather_errors(const Attention *c) { return c->Tk > LONG || c->s0; }
 
-int forward(const linnet_call *c) {
+int forward(const linnet_forward_call *call) {
+  const Attention all = attention(call), *const c = &all;
   Shape s = shape_of(c);
   s.stream_v = c->V % 16 == 0 && streams(c->out, c->B * c->Tq * c->H * c->V);
   int64_t parts = 1;  // fewer streams than threads: split the value columns too
@@ -88,7 +90,8 @@ int forward(const linnet_call *c) {
   return status;
 }
 
-int backward(const linnet_call *c) {
+int backward(const linnet_backward_call *call) {
+  const Attention all = attention(call), *const c = &all;
   Shape s = shape_of(c);
   s.stream_v = c->V % 16 == 0 && streams(c->dv, c->B * c->Tk * c->H * c->V);
   s.stream_d =
@@ -118,10 +121,11 @@ int backward(const linnet_call *c) {
   return status;
 }
 
-int step(const linnet_call *c) {
+int step(const linnet_step_call *call) {
+  const Attention all = attention(call), *const c = &all;
   const Shape s = shape_of(c);
   const int64_t tasks = c->S * c->H;
-  const int threads = threads_for(c, tasks, 16.0 * tasks * c->F * c->V);  // memory-bound: counted dearer than its flops
+  const int threads = threads_for(c, tasks, 16.0 * tasks * c->F * c->V);  // memory-bound: costs more than its flops
   int status = LINNET_OK;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
@@ -144,18 +148,8 @@ int step(const linnet_call *c) {
 #define JOIN(a, b) JOIN_(a, b)
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
+#define ENTRY(name) name,
 
 extern "C" const linnet_table JOIN(linnet_table_, LINNET_ISA);
 const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
-    TEXT(LINNET_ISA),
-    forward,
-    backward,
-    step,
-    {norm, norm_backward, activation, activation_backward, rotate, cross_entropy, column_sums, taps,
-     taps_backward},
-    matmul_call,
-    read_sweep,
-    decode_scratch,
-    decode,
-    icl,
-    VL};
+    TEXT(LINNET_ISA), LINNET_CALLS(ENTRY) read_sweep, decode_scratch, decode, VL};

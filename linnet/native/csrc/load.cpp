@@ -1,9 +1,10 @@
 // Whether other programs want the cores too, and how threads wait for each other then.
 //
-// The OpenMP runtime lets a thread without work spin for milliseconds before it sleeps. On an idle machine that is right:
-// the next region finds it awake. On a busy one it burns the time slices that its own team needs. libgomp spins a
-// thousandth as long while it manages more threads than there are cores, so a thread that has opened a region of its own
-// and sleeps ("parked") makes every other team of that libgomp, torch's too, wait by sleeping; without it they spin again.
+// The OpenMP runtime lets a thread without work spin for milliseconds before it sleeps. On an idle machine that is
+// right: the next region finds it awake. On a busy one it burns the time slices that its own team needs. libgomp spins
+// a thousandth as long while it manages more threads than there are cores, so a thread that has opened a region of its
+// own and sleeps ("parked") makes every other team of that libgomp, torch's too, wait by sleeping; without it they spin
+// again.
 //
 // Busy is measured, not guessed: the time that threads of this process were ready to run and had no core (schedstat).
 #include "load.h"

@@ -5,8 +5,8 @@
 //     bfloat16  [panel][k][16] words, output j in the low half and output j + 16 in the high half of word j
 //     int8      [panel][k / 4][32][4]; weight = scale[output] * integer, activation = scale[row] * integer
 //
-// Every output is one sum over k = 0, 1, 2 ... with fused multiply-adds (int8: an exact integer), whatever else is
-// computed beside it. So neither the batch nor the cut into tiles, panels and threads changes a bit of it.
+// Every output is one sum over k = 0, 1, 2 ... with fused multiply-adds (int8: an exact integer), whatever is computed
+// together with it. So neither the batch nor the split into tiles, panels and threads changes a bit of it.
 #pragma once
 #include "linnet.h"
 #include "nn.h"
@@ -44,8 +44,8 @@ INLINE vf rounded(vf x) {
 
 // ---- int8 dot products, four k at a time in every 32-bit lane -------------------------------------------------------
 
-// Newer processors have one instruction for it: unsigned bytes times signed bytes. It is asked for at run time, and
-// given as text, so that nothing is compiled for more than the rest of this file.
+// Newer processors have one instruction for it: unsigned bytes times signed bytes. It is detected at run time and
+// written as inline assembly, so that nothing is compiled for a wider instruction set than the rest of this file.
 #if defined(__AVX512F__)
 #define BYTE_DOTS "avx512vnni"
 #define BYTE_DOT "vpdpbusd"
@@ -270,7 +270,7 @@ NOINLINE void int8_tile(const Product *a, int64_t row, int64_t panel, int g) {
   put<INT8>(*a, row, panel, g, y);
 }
 
-// ---- the cut of a product into tiles --------------------------------------------------------------------------------
+// ---- a product split into tiles -------------------------------------------------------------------------------------
 
 template <int KIND, bool DOTS>
 struct Cut {  // rows of a tile at most, and how many vectors and panels a tile of R rows takes
@@ -310,7 +310,7 @@ INLINE void one_tile(Product &a, Share s, int64_t row, int64_t panel) {
   }
 }
 
-// R = the number of rows, found among MOST.
+// Call with R = the number of rows, at most MOST.
 template <int KIND, bool DOTS, int R>
 INLINE void tiles(Product &a, Share s, int64_t rows, int64_t row, int64_t p0, int64_t p1) {
   if constexpr (R > 1) {
@@ -347,10 +347,13 @@ void matmul(const linnet_matrix *m, const float *x, int64_t x_stride, const uint
   product<INT8, false>(a, B, p0, p1);
 }
 
-// ---- on its own: for tests and benchmarks ---------------------------------------------------------------------------
+// ---- a product alone: for tests and benchmarks ----------------------------------------------------------------------
 
-// x [B, in] and y [B, out] contiguous.
-int matmul_call(const linnet_matrix *m, const float *x, float *y, int64_t B, int64_t threads) {
+int matmul(const linnet_matmul_call *c) {
+  const linnet_matrix *m = &c->matrix;
+  const float *x = c->x;
+  float *y = c->y;
+  const int64_t B = c->rows, threads = c->threads;
   const int64_t panels = (m->out + PANEL - 1) / PANEL, q_stride = quantized_bytes(m->in);
   uint8_t *q = nullptr;
   if (m->kind == INT8 && !(q = (uint8_t *)malloc(B * (q_stride + sizeof(float)) + 1))) return LINNET_NO_MEMORY;
@@ -370,7 +373,7 @@ int matmul_call(const linnet_matrix *m, const float *x, float *y, int64_t B, int
   return LINNET_OK;
 }
 
-// Reads `bytes` of memory once and adds them up: what no product can beat. A thread reads four places in turn.
+// Read `bytes` of memory once and sum them: a lower bound for any product. A thread reads four places in turn.
 int read_sweep(const float *p, int64_t bytes, int64_t threads, float *sink) {
   constexpr int64_t STREAMS = 4, LINE = 16;
   const int64_t each = bytes / 4 / threads / STREAMS / LINE * LINE;

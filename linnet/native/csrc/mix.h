@@ -1,8 +1,8 @@
-// One token of one stream through each kind of mixer: its state is read and moved on in place.
+// One token of one stream through each kind of mixer, whose state is updated in place.
 //
-//   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps);  all s, all z [kv,.], then
-//              the rounding errors of both if the layer is exact
-//   softmax    keys in blocks of 16 tokens [kv][T/16][D][16], values [kv][T][V]; a window is the same with T = t % window
+//   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps);  all s, all z [kv,.],
+//              then the rounding errors of both if the layer is exact
+//   softmax    keys in blocks of 16 tokens [kv][T/16][D][16], values [kv][T][V]; a window: the same, T = t % window
 //   conv       the last K - 1 inputs [K-1][N], the input of time t at place t % (K - 1)
 //
 // Sums run in an order that depends on sizes alone: not on threads, not on the other rows.
@@ -16,7 +16,7 @@ struct Vectors {
   static constexpr int count = N;
 };
 
-// sums += x. If EXACT the rounding errors are gathered `apart` floats after the sums, so that the millionth token counts
+// sums += x. If EXACT the rounding errors are summed `apart` floats after the sums, so that the millionth token counts
 // as much as the first: Fast2Sum, exact while |sum| >= |x|.
 template <bool EXACT, class L>
 INLINE vf add_to_sums(float *sums, int64_t apart, vf x, L lanes) {
@@ -31,7 +31,7 @@ INLINE vf add_to_sums(float *sums, int64_t apart, vf x, L lanes) {
   return sum + error;
 }
 
-// s += fk v^T and acc = fq s for N vectors of columns; even and odd features in sums of their own.
+// s += fk v^T and acc = fq s for N vectors of columns; even and odd features are summed separately.
 template <int N, bool UPDATE, bool EXACT, class L>
 INLINE void linear_columns(float *s, int64_t apart, const float *fq, const float *fk, const float *v, float *out,
                            int64_t F, int64_t V, float factor, L lanes) {
@@ -130,7 +130,7 @@ NOINLINE void softmax_head(float *out, const float *q, const float *keys, const 
 
 // y [c0, c1) = bias + sum_j filter[j] x(t - j); the input of this token then takes the oldest's place.
 void conv_channels(const linnet_layer *l, float *past, const float *x, float *y, int64_t t, int64_t c0, int64_t c1) {
-  const int64_t N = l->channels, W = l->taps - 1;
+  const int64_t N = l->channels, W = l->kernel_size - 1;
   along(c1 - c0, [&](int64_t i, auto v) {
     const int64_t c = c0 + i;
     const vf now = v.get(x + c);

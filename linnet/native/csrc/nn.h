@@ -1,8 +1,8 @@
-// The rest of a transformer, row by row: norms, activations, rotation, cross entropy. What torch does in several sweeps
-// over memory happens here in one, while a row is in the first-level cache.
+// The rest of a transformer, row by row: norms, activations, rotation, cross entropy. What takes torch several sweeps
+// over memory is one here, while a row is in the first-level cache. The fields of a call are in nn_fields.h.
 //
-// Rows are cut into groups by their number alone. A group is the work of one thread, and sums over rows are added up
-// group after group: the number of threads changes no bit.
+// Rows are split into groups by their number alone. A group is the work of one thread, and sums over rows are added
+// group by group: the number of threads changes no bit.
 #pragma once
 #include "linnet.h"
 #include "load.h"
@@ -27,7 +27,7 @@ struct Groups {
   int64_t end(int64_t group) const { return (group + 1) * each < rows ? (group + 1) * each : rows; }
 };
 
-// VL neighbouring floats, and the last of a row that are fewer: absent lanes read as 0 and are not written.
+// VL floats in a row, and the rest at the end of it: missing lanes read as 0 and are not written.
 struct Whole {
   MEMBER vf get(const float *p) const { return load(p); }
   MEMBER void put(float *p, vf x) const { store(p, x); }
@@ -80,7 +80,7 @@ INLINE void along(int64_t n, F f) {
   if (i < n) f(i, Rest{n - i});
 }
 
-// The sum of f over a row, in four parts at a time: one would wait for itself.
+// The sum of f over a row, in four independent partial sums: each addition of a single one would wait for the last.
 template <class F>
 INLINE float total(int64_t n, F f) {
   vf part[4] = {};
@@ -127,26 +127,26 @@ INLINE void normalize(float *y, const float *x, const float *weight, const float
 }
 
 template <bool RMS>
-INLINE void norm_row(const linnet_rows *c, int64_t r) {
+INLINE void norm_row(const linnet_norm_call *c, int64_t r) {
   const int64_t N = c->cols;
-  normalize<RMS>(c->out + r * N, c->x + r * N, c->weight, c->bias, N, c->eps, c->out2 ? c->out2 + 2 * r : nullptr);
+  normalize<RMS>(c->out + r * N, c->x + r * N, c->weight, c->bias, N, c->eps, c->stat + 2 * r);
 }
 
 // With n = (x - mean) rstd and h = g weight:  dx = rstd (h - mean(h) - n mean(h n)),  dweight += g n,  dbias += g.
 template <bool RMS>
-INLINE void norm_backward_row(const linnet_rows *c, int64_t r, float *dweight, float *dbias) {
+INLINE void norm_backward_row(const linnet_norm_backward_call *c, int64_t r, float *dweight, float *dbias) {
   const int64_t N = c->cols;
-  const float *x = c->x + r * N, *g = c->y + r * N;
+  const float *x = c->x + r * N, *g = c->g + r * N;
   const float mean = c->stat[2 * r], rstd = c->stat[2 * r + 1];
-  float *dx = c->out + r * N;
+  float *dx = c->dx + r * N;
   vf along_1 = {}, along_n = {};
   along(N, [&](int64_t i, auto v) {
     const vf n = (v.get(x + i) - mean) * rstd, gi = v.get(g + i);
     const vf h = c->weight ? gi * v.get(c->weight + i) : gi;
     if (!RMS) along_1 += h;
     along_n += h * n;
-    if (c->sum) v.put(dweight + i, v.get(dweight + i) + gi * n);
-    if (c->sum2) v.put(dbias + i, v.get(dbias + i) + gi);
+    if (c->dweight) v.put(dweight + i, v.get(dweight + i) + gi * n);
+    if (c->dbias) v.put(dbias + i, v.get(dbias + i) + gi);
   });
   const float m1 = RMS ? 0.0f : sum(along_1) / (float)N, mn = sum(along_n) / (float)N;
   along(N, [&](int64_t i, auto v) {
@@ -156,7 +156,7 @@ INLINE void norm_backward_row(const linnet_rows *c, int64_t r, float *dweight, f
   });
 }
 
-// ---- activations: relu, gelu, and swiglu, whose rows hold the gate and then the value ---------------------------------
+// ---- activations: relu, gelu, and swiglu, whose rows hold the gate and then the value -------------------------------
 
 enum Activation { ACT_RELU = 0, ACT_GELU = 1, ACT_SWIGLU = 2 };
 
@@ -191,11 +191,11 @@ INLINE vf activate(vf x, vf *slope) {
   return max_(x, 0.0f);
 }
 
-// out2 [rows, width] += bias, out [rows, cols] = act(out2).
+// hidden [rows,width] += bias, out [rows,cols] = act(hidden).
 template <int KIND>
-INLINE void activation_row(const linnet_rows *c, int64_t r) {
+INLINE void activation_row(const linnet_activation_call *c, int64_t r) {
   const int64_t N = c->cols, W = KIND == ACT_SWIGLU ? 2 * N : N;
-  float *x = c->out2 + r * W, *y = c->out + r * N;
+  float *x = c->hidden + r * W, *y = c->out + r * N;
   along(N, [&](int64_t i, auto v) {
     vf a = v.get(x + i);
     if (c->bias) v.put(x + i, a = a + v.get(c->bias + i));
@@ -209,16 +209,16 @@ INLINE void activation_row(const linnet_rows *c, int64_t r) {
   });
 }
 
-// From x [rows, width] (with its bias) and y = d out: out = d x, which may be y itself when as wide; out2 = act(x) once
-// more; dbias += d x.
+// From hidden [rows,width] (with its bias) and g = d out: dhidden, which may be g itself when as wide; out =
+// act(hidden) once more; dbias += dhidden.
 template <int KIND>
-INLINE void activation_backward_row(const linnet_rows *c, int64_t r, float *dbias) {
+INLINE void activation_backward_row(const linnet_activation_backward_call *c, int64_t r, float *dbias) {
   const int64_t N = c->cols, W = KIND == ACT_SWIGLU ? 2 * N : N;
-  const float *x = c->x + r * W, *g = c->y + r * N;
-  float *dx = c->out + r * W, *a = c->out2 + r * N;
+  const float *x = c->hidden + r * W, *g = c->g + r * N;
+  float *dx = c->dhidden + r * W, *a = c->out + r * N;
   const auto write = [&](int64_t i, vf d, auto v) {
     v.put(dx + i, d);
-    if (c->sum) v.put(dbias + i, v.get(dbias + i) + d);
+    if (c->dbias) v.put(dbias + i, v.get(dbias + i) + d);
   };
   along(N, [&](int64_t i, auto v) {
     vf slope;
@@ -235,19 +235,19 @@ INLINE void activation_backward_row(const linnet_rows *c, int64_t r, float *dbia
   });
 }
 
-// ---- rotation of the pairs (i, i + D/2) of every head; rows may lie apart, and out may be x ---------------------------
+// ---- rotation of the pairs (i, i + D/2) of every head; rows may be strided, and out may be x ------------------------
 
-INLINE void rotate_row(const linnet_rows *c, int64_t r) {
-  const int64_t N = c->cols, D = c->width, half = D / 2;
+INLINE void rotate_row(const linnet_rotate_call *c, int64_t r) {
+  const int64_t N = c->cols, half = c->half, D = 2 * half;
   const float *x = c->x + r * c->x_stride;
   float *y = c->out + r * c->out_stride;
-  if (!c->weight) {
+  if (!c->cos) {
     if (x != y) memcpy(y, x, N * sizeof(float));
     return;
   }
   const int64_t at = (c->first + r) % c->period * half;
-  const float *cos = c->weight + at, *sin = c->bias + at;
-  const float sign = c->kind ? -1.0f : 1.0f;
+  const float *cos = c->cos + at, *sin = c->sin + at;
+  const float sign = c->back ? -1.0f : 1.0f;
   for (int64_t h = 0; h < N; h += D)
     along(half, [&](int64_t i, auto v) {
       const vf a = v.get(x + h + i), b = v.get(x + h + half + i), p = v.get(cos + i), q = v.get(sin + i) * sign;
@@ -256,14 +256,14 @@ INLINE void rotate_row(const linnet_rows *c, int64_t r) {
     });
 }
 
-// ---- cross entropy of one row of scores: out2 = its loss; with `kind`, out becomes softmax - onehot --------------------
+// ---- cross entropy of one row of scores: its loss; with `gradient`, the row becomes softmax - onehot ----------------
 
-INLINE void cross_entropy_row(const linnet_rows *c, int64_t r) {
-  const int64_t N = c->cols, target = c->index[r];
-  float *x = c->out + r * N;
+INLINE void cross_entropy_row(const linnet_cross_entropy_call *c, int64_t r) {
+  const int64_t N = c->cols, target = c->targets[r];
+  float *x = c->scores + r * N;
   if (target < 0) {
-    c->out2[r] = 0.0f;
-    if (c->kind) memset(x, 0, N * sizeof(float));
+    c->losses[r] = 0.0f;
+    if (c->gradient) memset(x, 0, N * sizeof(float));
     return;
   }
   float top = x[0], hit = x[target];
@@ -280,20 +280,22 @@ INLINE void cross_entropy_row(const linnet_rows *c, int64_t r) {
   const float all = total(N, [&](int64_t j, auto v) {
     const vf s = v.get(x + j) - top;
     vf e = exp_in_range<true>(max_(s, -87.0f));
-    e = s == s ? e : s;  // a NaN goes on
-    if (c->kind) v.put(x + j, e);
+    e = s == s ? e : s;  // a NaN stays one
+    if (c->gradient) v.put(x + j, e);
     return v.present(e);
   });
-  c->out2[r] = (float)(log((double)all) + ((double)top - (double)hit));
-  if (!c->kind) return;
+  c->losses[r] = (float)(log((double)all) + ((double)top - (double)hit));
+  if (!c->gradient) return;
   const float scale = 1.0f / all;
   along(N, [&](int64_t j, auto v) { v.put(x + j, v.get(x + j) * scale); });
   x[target] -= 1.0f;
 }
 
-// ---- the groups to the threads --------------------------------------------------------------------------------------
+// ---- groups of rows on threads --------------------------------------------------------------------------------------
 
-int row_threads(const linnet_rows *c, const Groups &g) {
+// C: any call with rows, cols and threads.
+template <class C>
+int row_threads(const C *c, const Groups &g) {
 #ifdef _OPENMP
   if (c->rows * c->cols < 16384 || c->threads < 2 || omp_in_parallel()) return 1;
   linnet_notice(c->threads);
@@ -304,8 +306,8 @@ int row_threads(const linnet_rows *c, const Groups &g) {
 #endif
 }
 
-template <class F>
-int each_row(const linnet_rows *c, F f) {
+template <class C, class F>
+int each_row(const C *c, F f) {
   const Groups g(c->rows);
   const int threads = row_threads(c, g);
   (void)threads;
@@ -316,9 +318,10 @@ int each_row(const linnet_rows *c, F f) {
 }
 
 // f(r, sums) adds to the `width` sums of its group; their total goes to out(i, total).
-template <class F, class O>
-int each_row_summed(const linnet_rows *c, int64_t width, F f, O out) {
+template <class C, class F, class O>
+int each_row_summed(const C *c, int64_t width, F f, O out) {
   const Groups g(c->rows);
+  if (!g.count) return LINNET_OK;
   float *part = (float *)calloc(g.count * width + 1, sizeof(float));
   if (!part) return LINNET_NO_MEMORY;
   const int threads = row_threads(c, g);
@@ -333,31 +336,31 @@ int each_row_summed(const linnet_rows *c, int64_t width, F f, O out) {
   return LINNET_OK;
 }
 
-int norm(const linnet_rows *c) {
-  if (c->kind) return each_row(c, [=](int64_t r) { norm_row<true>(c, r); });
+int norm(const linnet_norm_call *c) {
+  if (c->rms) return each_row(c, [=](int64_t r) { norm_row<true>(c, r); });
   return each_row(c, [=](int64_t r) { norm_row<false>(c, r); });
 }
 
-int norm_backward(const linnet_rows *c) {
+int norm_backward(const linnet_norm_backward_call *c) {
   const int64_t N = c->cols;
   const auto out = [=](int64_t i, float total) {
-    float *const to = i < N ? c->sum : c->sum2;
+    float *const to = i < N ? c->dweight : c->dbias;
     if (to) to[i % N] += total;
   };
-  if (c->kind)
+  if (c->rms)
     return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { norm_backward_row<true>(c, r, s, s + N); }, out);
   return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { norm_backward_row<false>(c, r, s, s + N); }, out);
 }
 
-int activation(const linnet_rows *c) {
+int activation(const linnet_activation_call *c) {
   if (c->kind == ACT_RELU) return each_row(c, [=](int64_t r) { activation_row<ACT_RELU>(c, r); });
   if (c->kind == ACT_GELU) return each_row(c, [=](int64_t r) { activation_row<ACT_GELU>(c, r); });
   return each_row(c, [=](int64_t r) { activation_row<ACT_SWIGLU>(c, r); });
 }
 
-int activation_backward(const linnet_rows *c) {
+int activation_backward(const linnet_activation_backward_call *c) {
   const auto out = [=](int64_t i, float total) {
-    if (c->sum) c->sum[i] += total;
+    if (c->dbias) c->dbias[i] += total;
   };
   const int64_t N = c->cols;
   if (c->kind == ACT_RELU)
@@ -367,21 +370,20 @@ int activation_backward(const linnet_rows *c) {
   return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { activation_backward_row<ACT_SWIGLU>(c, r, s); }, out);
 }
 
-int rotate(const linnet_rows *c) {
+int rotate(const linnet_rotate_call *c) {
   return each_row(c, [=](int64_t r) { rotate_row(c, r); });
 }
 
-int cross_entropy(const linnet_rows *c) {
+int cross_entropy(const linnet_cross_entropy_call *c) {
   return each_row(c, [=](int64_t r) { cross_entropy_row(c, r); });
 }
 
-// sum [cols] += the rows of x, which may lie apart.
-int column_sums(const linnet_rows *c) {
+int column_sums(const linnet_column_sums_call *c) {
   const auto add = [=](int64_t r, float *s) {
     const float *x = c->x + r * c->x_stride;
     along(c->cols, [&](int64_t i, auto v) { v.put(s + i, v.get(s + i) + v.get(x + i)); });
   };
-  return each_row_summed(c, c->cols, add, [=](int64_t i, float total) { c->sum[i] += total; });
+  return each_row_summed(c, c->cols, add, [=](int64_t i, float total) { c->sums[i] += total; });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // In-context regression transformers: a batch cut into blocks of lanes (gram.h), on threads, and training by Adam.
 //
-//     GRADIENT  sums of losses and gradients      ANSWERS, JACOBIAN  w, and dw / d(matrix entries), of stored sequences
-//     TRAIN     steps of Adam (Kingma and Ba 2015), each on fresh sequences
+//     icl_gradient  sums of losses and gradients      icl_answers, icl_jacobian  w, and dw / d(matrix entries)
+//     icl_train     steps of Adam (Kingma and Ba 2015), each on fresh sequences
 #pragma once
 #ifdef _OPENMP
 #include <omp.h>
@@ -14,25 +14,25 @@
 
 namespace {
 
-// Blocks are summed in groups, whose number and borders depend on the blocks alone, not on the threads that take one
-// group after the other: so neither does the answer.
+// Blocks are summed in groups whose number and borders depend on the blocks alone, not on the threads that process
+// them; so neither does the result.
 INLINE int64_t count_groups(int64_t blocks) {
   const int64_t fewest = blocks < 8 ? blocks : 8, most = blocks / 16 < 64 ? blocks / 16 : 64;
   return fewest > most ? fewest : most;
 }
 
-// Memory for calls of one shape, made once for all the steps of a training.
+// Memory for calls of one shape, allocated once for all the steps of a training run.
 template <class T, int N>
 struct Bench {
   typedef typename Lanes<T>::type V;
   static constexpr int W = Lab<T, N>::W;
-  const linnet_icl *c;
+  const Regression *c;
   int64_t blocks, groups, sums, count, each, threads;
   char *memory, *scratch;
   T *p, *q;
   double *totals;  // [groups, sums + 2]
 
-  bool make(const linnet_icl *call) {
+  bool make(const Regression *call) {
     c = call;
     blocks = (c->samples + W - 1) / W, groups = count_groups(blocks);
     sums = Lab<T, N>::sums(c), count = c->diagonal ? c->L * 4 : sums / 2;
@@ -83,7 +83,7 @@ struct Bench {
         out[sums] = lane_sum(lab.loss), out[sums + 1] = lane_sum(lab.bad);
       }
     }
-    if (c->mode == LINNET_GRADIENT || c->mode == LINNET_TRAIN) add_up();
+    if (!c->out) add_up();
   }
 
   static void run_block(Lab<T, N> &lab, int64_t block) {
@@ -117,8 +117,8 @@ struct Bench {
   }
 };
 
-// One step of Adam on p and q; a gradient that is no number leaves everything as it was.
-bool adam(const linnet_icl *c, int64_t step, double scale) {
+// One step of Adam on p and q; a gradient that is not finite changes nothing.
+bool adam(const Regression *c, int64_t step, double scale) {
   const int64_t half = c->L * c->K * (c->diagonal ? 2 : c->E * c->E);
   double square = 0;
   for (int64_t i = 0; i < half; ++i) square += c->dp[i] * c->dp[i] + c->dq[i] * c->dq[i];
@@ -138,11 +138,11 @@ bool adam(const linnet_icl *c, int64_t step, double scale) {
 }
 
 template <class T, int N>
-int icl_typed(const linnet_icl *call) {
-  linnet_icl now = *call;
+int icl_typed(const Regression *call) {
+  Regression now = *call;
   Bench<T, N> bench;
   if (!bench.make(&now)) return LINNET_NO_MEMORY;
-  if (now.mode != LINNET_TRAIN) {
+  if (!now.train) {
     bench.run();
   } else {
     double left_out = 0;
@@ -158,9 +158,25 @@ int icl_typed(const linnet_icl *call) {
   return LINNET_OK;
 }
 
-int icl(const linnet_icl *c) {
-  if (c->E == 11) return c->wide ? icl_typed<double, 11>(c) : icl_typed<float, 11>(c);
-  return c->wide ? icl_typed<double, 0>(c) : icl_typed<float, 0>(c);
+int regress(const Regression &c) {
+  if (c.E == 11) return c.wide ? icl_typed<double, 11>(&c) : icl_typed<float, 11>(&c);
+  return c.wide ? icl_typed<double, 0>(&c) : icl_typed<float, 0>(&c);
+}
+
+int icl_gradient(const linnet_icl_gradient_call *c) { return regress(regression(c)); }
+
+int icl_answers(const linnet_icl_answers_call *c) { return regress(regression(c)); }
+
+int icl_jacobian(const linnet_icl_jacobian_call *c) {
+  Regression r = regression(c);
+  r.jacobian = true;
+  return regress(r);
+}
+
+int icl_train(const linnet_icl_train_call *c) {
+  Regression r = regression(c);
+  r.train = true;
+  return regress(r);
 }
 
 }  // namespace

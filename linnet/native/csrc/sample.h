@@ -1,12 +1,12 @@
-// A value drawn from what an image model says of it, by two uniform numbers of its own: where a cumulative sum passes
-// the first, and for a mixture of logistics the point of the chosen one at the second.
+// Draw a value from the distribution an image model predicts, by two uniform numbers: the first picks an entry where
+// the cumulative sum passes it, and of a mixture of logistics the second picks the point of the chosen one.
 //
 // The same formulas in the same double precision as linnet/models/mixture.py, which is the reference.
 #pragma once
 #include <math.h>
 #include <stdint.h>
 
-// Where the cumulative sum of softmax(scores) passes u in [0, 1).
+// The entry at which the cumulative sum of softmax(scores) passes u in [0, 1).
 static int64_t choose(const float *scores, int64_t n, double u) {
   double top = scores[0], sum = 0.0, height = 0.0;
   for (int64_t i = 1; i < n; ++i) top = scores[i] > top ? scores[i] : top;

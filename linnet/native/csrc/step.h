@@ -1,5 +1,4 @@
-// One token for a batch of streams: s1 = s0 + phi(k) v^T, out = phi(q) s1 / ...; bound by reading and writing the
-// state.
+// One token for a batch of streams: s1 = s0 + phi(k) v^T, out = phi(q) s1 / ...; memory-bound by the state.
 #pragma once
 #include "nn.h"
 #include "stream.h"
@@ -38,9 +37,9 @@ void token_features(const Shape &s, float *f, const float *x) {
     map_token(s.c->kind, f, x, s.c->D);
 }
 
-// z1 = z0 + phi(k); returns scale / (scale phi(q).z1 + eps), or scale. T: float, or double for streams without end.
+// z1 = z0 + phi(k); returns scale / (scale phi(q).z1 + eps), or scale. T: float, or double for very long streams.
 template <class T>
-float step_sums(const linnet_call *c, const float *fq, const float *fk, const T *z0, T *z1) {
+float step_sums(const Attention *c, const float *fq, const float *fk, const T *z0, T *z1) {
   T den = 0;
   for (int64_t f = 0; f < c->F; ++f) {
     z1[f] = (z0 ? z0[f] : (T)0) + (T)fk[f];
@@ -51,7 +50,7 @@ float step_sums(const linnet_call *c, const float *fq, const float *fk, const T 
 
 // s1 = s0 + phi(k) v^T, out = factor phi(q) s1 for the columns [m, m + N): the state is read once and written once.
 template <class T, int N>
-INLINE void step_columns(const linnet_call *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1,
+INLINE void step_columns(const Attention *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1,
                          float *out, int64_t m, float factor) {
   T acc[N] = {};
   for (int64_t f = 0; f < c->F; ++f) {
@@ -67,14 +66,14 @@ INLINE void step_columns(const linnet_call *c, const float *fq, const float *fk,
 
 template <class T>
 void step_one(const Shape &s, float *fq, float *fk, int64_t b, int64_t h) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t at = b * c->H + h, F = c->F, V = c->V;
   const T *s0 = c->s0 ? (const T *)c->s0 + at * F * V : nullptr, *z0 = c->z0 ? (const T *)c->z0 + at * F : nullptr;
   T *s1 = (T *)c->s_out + at * F * V, *z1 = (T *)c->z_out + at * F;
-  const float *v = c->v + b * c->v_b + h * c->v_h;
-  float *out = c->out + b * c->o_b + h * c->o_h;
-  token_features(s, fq, c->q + b * c->q_b + h * c->q_h);
-  token_features(s, fk, c->k + b * c->k_b + h * c->k_h);
+  const float *v = c->v + b * c->v_strides.b + h * c->v_strides.h;
+  float *out = c->out + b * c->o_strides.b + h * c->o_strides.h;
+  token_features(s, fq, c->q + b * c->q_strides.b + h * c->q_strides.h);
+  token_features(s, fk, c->k + b * c->k_strides.b + h * c->k_strides.h);
   const float factor = step_sums<T>(c, fq, fk, z0, z1);
   constexpr int N = 2 * VL;
   int64_t m = 0;

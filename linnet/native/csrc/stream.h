@@ -1,18 +1,58 @@
-// What a task holds: the shape of the call, scratch memory, the state of each stream, and the order of the sweep.
+// What a task of linear attention holds: the call, scratch memory, the state of each stream, the order of the sweep.
 //
 // A stream is one head of one sequence. Its state S is kept in panels of 16 columns, [V/16][F][16], which is how the
 // tiles read it; import_state and export_state turn the tensors [F][V] of the caller into panels and back.
 #pragma once
 #include "linnet.h"
-#include "stage.h"
+#include "tile_io.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 namespace {
 
+// The call, whichever of the three it is: forward, backward and step fill in their own fields and leave the others 0.
+struct Attention {
+  float *out, *inv, *s_out, *z_out;
+  const float *q, *k, *v;
+  const uint8_t *mask;
+  const int64_t *cu;
+  const float *s0, *z0;
+  const float *g, *gs, *gz;
+  float *dq, *dk, *dv, *ds0, *dz0;
+  int64_t S, B, Tq, Tk, H, D, V, F;
+  linnet_strides q_strides, k_strides, v_strides, o_strides, g_strides;
+  int64_t kind, causal, normalize, threads, wide;
+  double scale, eps, c0, c1, c2;
+};
+
+#define COPY(type, name) a.name = (decltype(a.name))c->name;
+
+Attention attention(const linnet_forward_call *c) {
+  Attention a = {};
+  LINNET_FIELDS_forward(COPY)
+  a.o_strides = {c->Tq * c->H * c->V, c->H * c->V, c->V, 1};
+  return a;
+}
+
+Attention attention(const linnet_backward_call *c) {
+  Attention a = {};
+  LINNET_FIELDS_backward(COPY)
+  return a;
+}
+
+Attention attention(const linnet_step_call *c) {
+  Attention a = {};
+  LINNET_FIELDS_step(COPY)
+  a.S = c->B, a.Tq = a.Tk = a.causal = 1;
+  a.o_strides = {c->H * c->V, 0, c->V, 1};
+  return a;
+}
+
+#undef COPY
+
 struct Shape {
-  const linnet_call *c;
+  const Attention *c;
   bool quad;
   int64_t Dp, Fp, nbD, nbF;  // widths rounded up to 16, and in blocks of 16
   int64_t P;                 // panels of all value columns
@@ -22,7 +62,7 @@ struct Shape {
 
 INLINE int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
-Shape shape_of(const linnet_call *c) {
+Shape shape_of(const Attention *c) {
   Shape s = {};
   s.c = c;
   s.quad = c->kind == QUADRATIC;
@@ -39,7 +79,7 @@ Shape shape_of(const linnet_call *c) {
   return s;
 }
 
-constexpr int64_t PAD = 48;  // floats between parts: arrays a multiple of 4 KiB apart get in each other's way
+constexpr int64_t PAD = 48;  // floats between parts: arrays a multiple of 4 KiB apart share cache sets
 
 // Scratch of one thread, one allocation. `states` states (S, z) come last, then their errors if `exact`.
 struct Scratch {
@@ -75,8 +115,8 @@ struct Scratch {
   }
 };
 
-// The state of one stream inside a task: S in panels [P][Fp][16], z [Fp]. On long sequences E and e gather what
-// rounding took from them, and give it back every FOLD tokens: without, the error grows like the root of the length.
+// The state of one stream inside a task: S in panels [P][Fp][16], z [Fp]. On long sequences E and e sum up their
+// rounding errors and return them every FOLD tokens: otherwise the error grows like the root of the length.
 struct Stream {
   float *S, *z, *E, *e;  // E, e: null on short sequences
   int64_t nS, since;     // floats of S; chunks since the last fold
@@ -122,20 +162,19 @@ struct Span {
   int64_t b, q0, q1, k0, k1;
 };
 
-// One chunk: head h of [h0, h1), tokens [t, t + n); and its share of the next block to bring near: tokens [soon, soon +
-// share).
+// One chunk: head h of [h0, h1), tokens [t, t + n); and its share of the next block to prefetch: [soon, soon + share).
 struct Place {
   int64_t h, t, n, h0, h1, soon, share;
 };
 
-Span span_of(const linnet_call *c, int64_t seq) {
+Span span_of(const Attention *c, int64_t seq) {
   if (c->cu) return {0, c->cu[seq], c->cu[seq + 1], c->cu[seq], c->cu[seq + 1]};
   return {seq, 0, c->Tq, 0, c->Tk};
 }
 
 // valid[i] = 1 where token t + i is there and (masked) real.
-void fill_valid(float *valid, const linnet_call *c, const Span &sp, int64_t t, int64_t n, bool masked) {
-  const uint8_t *mask = masked && c->mask ? c->mask + sp.b * c->mask_b + t : nullptr;
+void fill_valid(float *valid, const Attention *c, const Span &sp, int64_t t, int64_t n, bool masked) {
+  const uint8_t *mask = masked && c->mask ? c->mask + sp.b * c->Tk + t : nullptr;
   for (int i = 0; i < C; ++i) valid[i] = i < n && (!mask || mask[i]) ? 1.0f : 0.0f;
 }
 
@@ -144,37 +183,38 @@ struct Part {  // value columns [v0, v0 + V) in `panels` panels
 };
 
 // The rows of head h from token t on, in each of the tensors.
-#define ROWS(name, tensor, x)                                                                        \
-  INLINE Rows name(const linnet_call *c, const Span &sp, int64_t h, int64_t t, int64_t column = 0) { \
-    return {c->tensor + sp.b * c->x##_b + t * c->x##_t + h * c->x##_h + column, c->x##_t};           \
+#define ROWS(name, tensor, strides)                                                                \
+  INLINE Rows name(const Attention *c, const Span &sp, int64_t h, int64_t t, int64_t column = 0) { \
+    const linnet_strides &at = c->strides;                                                         \
+    return {c->tensor + sp.b * at.b + t * at.t + h * at.h + column, at.t};                         \
   }
-ROWS(q_rows, q, q)
-ROWS(k_rows, k, k)
-ROWS(v_rows, v, v)
-ROWS(g_rows, g, g)
-ROWS(out_rows, out, o)
+ROWS(q_rows, q, q_strides)
+ROWS(k_rows, k, k_strides)
+ROWS(v_rows, v, v_strides)
+ROWS(g_rows, g, g_strides)
+ROWS(out_rows, out, o_strides)
 #undef ROWS
 
-// Plans the prefetch: all heads of the task side by side, so that memory is read in order.
+// Plan the prefetch: all heads of the task together, so that memory is read in order.
 INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &at, const Part &part, bool queries,
                        bool keys, bool grads) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   const int64_t h = at.h0, t = at.soon, more = at.h1 - at.h0 - 1;
   w.ahead = Ahead();
   w.ahead.tokens = at.share;
   if (at.share < 1) return;
-  if (queries) w.ahead.add(q_rows(c, sp, h, t), more * c->q_h + c->D);
-  if (keys) w.ahead.add(k_rows(c, sp, h, t), more * c->k_h + c->D);
-  if (keys) w.ahead.add(v_rows(c, sp, h, t, part.v0), more * c->v_h + part.V);
-  if (grads) w.ahead.add(g_rows(c, sp, h, t), more * c->g_h + c->V);
-  if (grads && c->normalize) w.ahead.add(out_rows(c, sp, h, t), more * c->o_h + c->V);
+  if (queries) w.ahead.add(q_rows(c, sp, h, t), more * c->q_strides.h + c->D);
+  if (keys) w.ahead.add(k_rows(c, sp, h, t), more * c->k_strides.h + c->D);
+  if (keys) w.ahead.add(v_rows(c, sp, h, t, part.v0), more * c->v_strides.h + part.V);
+  if (grads) w.ahead.add(g_rows(c, sp, h, t), more * c->g_strides.h + c->V);
+  if (grads && c->normalize) w.ahead.add(out_rows(c, sp, h, t), more * c->o_strides.h + c->V);
   w.ahead.start();
 }
 
 // Every state of a task starts from `S0`, `z0` of its stream, or from zero.
 void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0, const float *z0, int64_t seq,
                    int64_t h0, int64_t h1, const Part &part) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   for (int64_t h = h0; h < h1; ++h) {
     const int64_t at = seq * c->H + h;
     const int64_t i = h - h0, nS = part.panels * 16 * s.Fp;
@@ -186,7 +226,7 @@ void start_streams(const Shape &s, Scratch &w, Stream *streams, const float *S0,
 
 void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64_t seq, int64_t h0, int64_t h1,
                     const Part &part) {
-  const linnet_call *c = s.c;
+  const Attention *c = s.c;
   for (int64_t h = h0; h < h1; ++h) {
     const int64_t at = seq * c->H + h;
     if (streams[h - h0].E) fold(s, streams[h - h0]);
@@ -199,7 +239,7 @@ constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 8;  // of one block; chun
 
 // chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or
 // backwards. `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next
-// one is brought near; the first is short because nothing brought it, and two of the largest fit the second-level
+// one is prefetched; the first is short because nothing prefetched it, and two of the largest fit the second-level
 // cache.
 template <bool BACK, class F>
 INLINE void sweep(int64_t t0, int64_t t1, int64_t h0, int64_t h1, int64_t width, F chunk) {

@@ -1,4 +1,4 @@
-// What a transformer is trained towards: the ridge solution with the true noise, or the best answer without knowing it.
+// What a transformer is trained towards: the ridge solution with the true noise, or the best estimate without it.
 //
 //     ridge      w = (Sigma + sigma² I)^-1 alpha
 //     posterior  E[w | S] = sum_g p(g | S) (Sigma + g² I)^-1 alpha over a grid of noise levels g,

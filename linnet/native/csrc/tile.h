@@ -2,8 +2,8 @@
 //
 //   mac:   c[i][:] += sum_k a(i, k) b(k, :)      a(i, k) = a[i*SAI + k*SAK] (broadcast),  b(k, :) = b[k*16 ...]
 //
-// Every stride inside the scratch memory is a compile-time constant. Each tile is a function of its own that is never
-// inlined: with more in sight gcc keeps the accumulators in memory and loses a third of the speed.
+// Every stride inside the scratch memory is a compile-time constant. Each tile is a separate function that is never
+// inlined: with more code around it gcc keeps the accumulators in memory and loses a third of the speed.
 #pragma once
 #include "simd.h"
 
@@ -26,9 +26,9 @@ struct Rows {  // consecutive tokens of one head
   int64_t stride;  // floats from one token to the next
 };
 
-// Rows that will be needed soon, brought into the second-level cache a few lines at a time between blocks of work: all
-// at once they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product, and
-// a row ends on a whole unit: few branches, all easy to predict.
+// Rows that will be needed soon, prefetched into the second-level cache a few lines at a time between blocks of work:
+// all together they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product,
+// and a row ends on a whole unit: few branches, all easy to predict.
 struct Ahead {
   static constexpr int MOST = 5, LINES = 6;
   const float *row[MOST];
@@ -139,8 +139,7 @@ INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *
   }
 }
 
-// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what none of its rows
-// sees.
+// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what no row of it sees.
 template <int MR, int SAI, int SAK>
 NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a,
                         const float *S, int64_t nb, const float *factor, Ahead *ahead) {

@@ -1,0 +1,79 @@
+"""Growth with length: log-log slopes, and the length at which two curves cross.
+
+slope    least squares of log y on log x: 1 is linear, 2 quadratic
+crossing where log y_a = log y_b, straight lines between measured points in log-log axes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from statistics import median
+
+import numpy as np
+
+from ...core.claim import Row
+
+LAST = 3  # lengths of a slope
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def crossing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
+    """Return the length beyond which `a` stays below `b`; None if it ends above, the first if it is never above."""
+    lengths = sorted(set(a) & set(b))
+    gaps = [log(a[n] / b[n]) for n in lengths]
+    if not gaps or gaps[-1] >= 0:
+        return None
+    above = [i for i, gap in enumerate(gaps) if gap >= 0]
+    if not above:
+        return float(lengths[0])
+    i = above[-1]
+    share = gaps[i] / (gaps[i] - gaps[i + 1])
+    return exp(log(lengths[i]) + share * (log(lengths[i + 1]) - log(lengths[i])))
+
+
+class Curves:
+    """Measurements by variant and length; slopes are taken within one row, whose lengths took turns."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.ms: dict[str, dict[int, list[float]]] = {}
+        self.bytes: dict[str, dict[int, float]] = {}
+        self.last: dict[str, dict[int, list[float]]] = {}  # of the row with the longest sequences of the variant
+        for row in sorted(rows, key=longest):
+            for variant, by_length in row["metrics"]["arms"].items():
+                times = {int(length): entry["ms"] for length, entry in by_length.items()}
+                sizes = {int(length): entry["bytes"] for length, entry in by_length.items() if entry["bytes"]}
+                self.ms[variant] = times | self.ms.get(variant, {})  # at a length in two rows: that of the shorter row
+                self.bytes[variant] = sizes | self.bytes.get(variant, {})
+                if len(times) >= LAST:
+                    self.last[variant] = dict(sorted(times.items())[-LAST:])
+        self.ms = {variant: dict(sorted(by.items())) for variant, by in self.ms.items() if by}
+        self.bytes = {variant: dict(sorted(by.items())) for variant, by in self.bytes.items() if by}
+        self.rounds = min((len(ms) for by in self.ms.values() for ms in by.values()), default=0)
+
+    def middle(self, variant: str) -> dict[int, float]:
+        return {length: median(ms) for length, ms in self.ms[variant].items()}
+
+    def time_slopes(self, variant: str) -> list[float]:
+        """Return one slope per round."""
+        last = self.last[variant]
+        return [slope(list(last), [ms[turn] for ms in last.values()]) for turn in range(self.rounds)]
+
+    def memory_slope(self, variant: str) -> float | None:
+        last = list(self.bytes.get(variant, {}))[-LAST:]
+        return slope(last, [self.bytes[variant][length] for length in last]) if len(last) == LAST else None
+
+    def break_even(self, variant: str, other: str) -> list[float | None]:
+        """Return for each round the length from which `variant` is faster than `other`."""
+        return [
+            crossing(*({length: ms[turn] for length, ms in self.ms[one].items()} for one in (variant, other)))
+            for turn in range(self.rounds)
+        ]
+
+
+def longest(row: Row) -> int:
+    """Return the longest sequence of a row."""
+    return max(int(length) for by_length in row["metrics"]["arms"].values() for length in by_length)

@@ -1,0 +1,1 @@
+"""One file per laboratory command: reproduce, report, recall, icl, bench."""

@@ -1,0 +1,106 @@
+"""`linnet recall study`: one question about recall, the runs that answer it, and a verdict by a fixed rule."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App
+from rich.console import Console
+
+from ...cli.common import FLAG, deliver
+from ..report.recall import studies_html
+from . import recall_show
+from .options import check_one_format, check_show_only, given, worker_count
+from .recall import OUT, watched
+
+EPILOG = """\
+Each study asks one question from the papers and states what they report, which
+runs answer it here, and which rule turns the rows into a verdict: confirmed,
+refuted, unclear, or not testable. Without a name the studies are listed.
+
+Budgets: smoke, quick, hour and paper are those of `linnet reproduce` (seconds,
+only to check that it runs; under a minute; this study's share of an hour; the
+published sizes, for a cluster: --workers ray). Two more lie between hour and
+paper: long (minutes on two cores, the tables of docs/science/recall.md) and day
+(more seeds, rates and lengths).
+
+    linnet recall study
+    linnet recall study ablation
+    linnet recall study length --budget hour --workers 2
+    linnet recall study iou --show runs/recall-study/iou-long
+"""
+
+study = App(name="study", help_format="plaintext", help_epilogue=EPILOG)
+
+
+@study.default
+def run_study(
+    name: str | None = None,
+    *,
+    budget: str = "long",
+    workers: str | None = None,
+    out: Path | None = None,
+    show: Path | None = None,
+    html: Path | None = None,
+    json: Annotated[bool, FLAG] = False,
+    markdown: Annotated[bool, FLAG] = False,
+) -> None:
+    """Run `linnet recall study`.
+
+    Parameters
+    ----------
+    name
+        Name of the study; without one the studies are listed.
+    budget
+        smoke, quick, hour, long, day or paper.
+    workers
+        Number of processes, or ray for the cluster at RAY_ADDRESS or a local one; default: one per core.
+    out
+        Folder for the rows; default: runs/recall-study/NAME-BUDGET.
+    show
+        Print the contents of this folder and run nothing.
+    html
+        Also write a page, with the study's figures if it has any.
+    json
+        Print one JSON document, and nothing else, on standard output.
+    markdown
+        Print verdict and tables as Markdown.
+    """
+    from ...errors import unknown
+    from ..claims.rebased import studies
+    from ..core.claim import Setting
+    from ..core.clock import read_timed
+    from ..recall.document import study_document
+    from ..recall.study import BUDGETS
+    from ..recall.work import run_configs
+
+    check_one_format(json, markdown)
+    known = studies()
+    if name is None:
+        recall_show.list_studies(known.values(), Console(width=None if sys.stdout.isatty() else 150))
+        return
+    if name.replace("_", "-") not in known:
+        raise unknown("study", name, known)
+    if budget not in BUDGETS:
+        raise unknown("budget", budget, BUDGETS)
+    if show is not None:
+        check_show_only(show, [*given(out=out, workers=workers)])
+    chosen, status = known[name.replace("_", "-")], 0
+    folder = show or out or OUT.with_name("recall-study") / f"{chosen.name}-{budget}"
+    if show is None:
+        configs = [unit.work for unit in chosen.units(Setting(budget))]
+        if not configs:
+            raise ValueError(f"{chosen.name} has no runs at budget {budget}: {chosen.read([]).sentence}")
+        count = worker_count(workers)
+        status = watched(lambda hooks: run_configs([lambda rows: configs], folder, workers=count, hooks=hooks), folder)
+    document = study_document(chosen, *read_timed(folder, "recall", "linnet recall"))
+    if html is not None:
+        recall_show.write_page(studies_html([document]), html)
+    if markdown:
+        print(recall_show.study_markdown(document), end="")
+    else:
+        deliver(document, json, recall_show.show_study)
+    if status:
+        sys.exit(status)

@@ -1,0 +1,3 @@
+"""Reports: turn results into pages with tables and figures. Nothing here trains, measures or needs a model."""
+
+from __future__ import annotations

@@ -1,0 +1,363 @@
+"""Every struct that crosses the C ABI, by the names of its fields: the counterpart of csrc/*_fields.h.
+
+The comments there say what each field means. Both sides are compared when the library is loaded (library.py), so a
+library with another name, kind or offset is refused. With LINNET_CHECK=1 the shapes below are compared with the tensors
+of every call.
+"""
+
+from __future__ import annotations
+
+from .abi import Call, Struct, declare
+
+# ---- linear attention: csrc/attention_fields.h ----------------------------------------------------------------------
+# B batch, T time, H heads, D query/key width, F features, V value width, S sequences
+
+
+@declare
+class Strides(Struct):
+    """How far the next batch row, token, head and element are; a call takes `x.stride()`."""
+
+    c_name = "linnet_strides"
+    fields = """
+        int64  b t h d
+    """
+
+
+KERNEL = """
+    int64   kind normalize threads
+    double  scale eps c0 c1 c2
+"""
+SEQUENCE_POINTERS = """
+    float*  q[B,Tq,H,D|q_strides] k[B,Tk,H,D|k_strides] v[B,Tk,H,V|v_strides]
+    uint8*  mask[B,Tk]
+    int64*  cu[S+1]
+    float*  s0[S,H,F,V] z0[S,H,F]
+"""
+SEQUENCE_SIZES = """
+    int64           S B Tq Tk H D V F
+    linnet_strides  q_strides k_strides v_strides
+    int64           causal
+"""
+
+
+@declare
+class Forward(Call):
+    """out, and the state after the last token."""
+
+    function = "linnet_forward"
+    fields = f"""
+        float*  out[B,Tq,H,V] inv[B,Tq,H] s_out[S,H,F,V] z_out[S,H,F]
+        {SEQUENCE_POINTERS}
+        {SEQUENCE_SIZES}
+        {KERNEL}
+    """
+
+
+@declare
+class Backward(Call):
+    """Gradients of q, k, v and of the initial state."""
+
+    function = "linnet_backward"
+    fields = f"""
+        float*  dq[B,Tq,H,D] dk[B,Tk,H,D] dv[B,Tk,H,V] ds0[S,H,F,V] dz0[S,H,F]
+        float*  g[B,Tq,H,V|g_strides] gs[S,H,F,V] gz[S,H,F] out[B,Tq,H,V|o_strides] inv[B,Tq,H]
+        {SEQUENCE_POINTERS}
+        linnet_strides  g_strides o_strides
+        {SEQUENCE_SIZES}
+        {KERNEL}
+    """
+
+
+@declare
+class Step(Call):
+    """One token of every row; the state is float32, or float64 where `wide`."""
+
+    function = "linnet_step"
+    fields = f"""
+        float*  out[B,H,V]
+        void*   s_out[B,H,F,V] z_out[B,H,F]
+        float*  q[B,1,H,D|q_strides] k[B,1,H,D|k_strides] v[B,1,H,V|v_strides]
+        void*   s0[B,H,F,V] z0[B,H,F]
+        int64   B H D V F
+        linnet_strides  q_strides k_strides v_strides
+        int64   wide
+        {KERNEL}
+    """
+
+
+# ---- rows: csrc/nn_fields.h -----------------------------------------------------------------------------------------
+
+
+@declare
+class Norm(Call):
+    """LayerNorm or RMSNorm, and mean and 1 / deviation of every row."""
+
+    function = "linnet_norm"
+    fields = """
+        float*  out[rows,cols] stat[rows,2] x[rows,cols] weight[cols] bias[cols]
+        int64   rows cols rms threads
+        double  eps
+    """
+
+
+@declare
+class NormBackward(Call):
+    """Gradients of a norm."""
+
+    function = "linnet_norm_backward"
+    fields = """
+        float*  dx[rows,cols] dweight[cols] dbias[cols] g[rows,cols] x[rows,cols] weight[cols] stat[rows,2]
+        int64   rows cols rms threads
+    """
+
+
+@declare
+class Activation(Call):
+    """The activation of an MLP; width = 2 cols for swiglu."""
+
+    function = "linnet_activation"
+    fields = """
+        float*  out[rows,cols] hidden[rows,width] bias[width]
+        int64   rows cols width kind threads
+    """
+
+
+@declare
+class ActivationBackward(Call):
+    """Gradients of an activation, and the activation once more."""
+
+    function = "linnet_activation_backward"
+    fields = """
+        float*  dhidden[rows,width] out[rows,cols] dbias[width] g[rows,cols] hidden[rows,width]
+        int64   rows cols width kind threads
+    """
+
+
+@declare
+class Rotate(Call):
+    """Rotary positions, there or back."""
+
+    function = "linnet_rotate"
+    fields = """
+        float*  out[rows,cols|out_stride] x[rows,cols|x_stride] cos[period,half] sin[period,half]
+        int64   rows cols out_stride x_stride period half first back threads
+    """
+
+
+@declare
+class CrossEntropy(Call):
+    """Losses of rows of scores, which may become gradients in place."""
+
+    function = "linnet_cross_entropy"
+    fields = """
+        float*  scores[rows,cols] losses[rows]
+        int64*  targets[rows]
+        int64   rows cols gradient threads
+    """
+
+
+@declare
+class ColumnSums(Call):
+    """Rows added up."""
+
+    function = "linnet_column_sums"
+    fields = """
+        float*  sums[cols] x[rows,cols|x_stride]
+        int64   rows cols x_stride threads
+    """
+
+
+@declare
+class CausalConv(Call):
+    """A short causal convolution along the rows of each sequence, with or without a gate."""
+
+    function = "linnet_causal_conv"
+    fields = """
+        float*  out[rows,cols] x[rows,cols] weight[kernel_size,cols] bias[cols] gate[rows,cols]
+        int64   rows cols kernel_size length threads
+    """
+
+
+@declare
+class CausalConvBackward(Call):
+    """Gradients of a causal convolution."""
+
+    function = "linnet_causal_conv_backward"
+    fields = """
+        float*  dx[rows,cols] dgate[rows,cols] dweight[kernel_size,cols] dbias[cols]
+        float*  g[rows,cols] x[rows,cols] weight[kernel_size,cols] bias[cols] gate[rows,cols]
+        int64   rows cols kernel_size length threads
+    """
+
+
+@declare
+class Choose(Call):
+    """Values drawn from the parameters that an image model predicts."""
+
+    function = "linnet_choose"
+    fields = """
+        int64*   values[rows]
+        float*   params[rows,width]
+        double*  uniforms[rows,2]
+        int64    rows width levels mixture
+    """
+
+
+# ---- the decoder: csrc/model_fields.h. Its pointers are checked by decode_check.py ----------------------------------
+
+
+@declare
+class Matrix(Struct):
+    """A packed matrix; `out` = 0: there is none."""
+
+    c_name = "linnet_matrix"
+    fields = """
+        void*   w
+        float*  scale
+        int32*  sums
+        float*  bias
+        int64   out in kind
+    """
+
+
+@declare
+class Matmul(Call):
+    """A product alone, for tests and benchmarks."""
+
+    function = "linnet_matmul"
+    fields = """
+        float*         y[rows,matrix.out] x[rows,matrix.in]
+        linnet_matrix  matrix
+        int64          rows threads
+    """
+
+
+@declare
+class Map(Struct):
+    """How a head of q or k becomes features."""
+
+    c_name = "linnet_map"
+    fields = """
+        int64   prepare core D R F per_head norm square activation rows order
+        float*  weight bias
+        int64*  index
+        double  scale eps w0 w1 w_diag w_off
+    """
+
+
+@declare
+class Layer(Struct):
+    """A mixer and an MLP."""
+
+    c_name = "linnet_layer"
+    fields = """
+        int64   mixer heads kv_heads key value features window kernel_size channels exact state cache mlp hidden
+        float*  norm1 bias1 norm2 bias2 filter filter_bias
+        double  eps scale
+        linnet_map     q_map k_map
+        linnet_matrix  in out up down
+    """
+
+
+@declare
+class Model(Struct):
+    """The embedding, the layers, the head."""
+
+    c_name = "linnet_model"
+    fields = """
+        linnet_layer*  layers
+        float*   last last_bias embed table
+        double*  waves
+        int64    n_layers width pre rms positions half caches tokens limit
+        double   norm_eps gain
+        linnet_matrix  input head
+    """
+
+
+@declare
+class Decode(Struct):
+    """One step of a running batch; kept, and changed from step to step."""
+
+    c_name = "linnet_decode"
+    fields = """
+        float*   out
+        void*    scratch
+        float*   states
+        int64*   positions
+        float**  cache
+        int64*   capacity slots tokens
+        float*   values
+        int64    stride B threads longest count
+    """
+
+
+# ---- in-context regression: csrc/icl_fields.h -----------------------------------------------------------------------
+
+FRESH_POINTERS = """
+    double*  sigma[choices] grid[points] log_weight[points]
+"""
+FRESH_SIZES = """
+    int64   n choices uniform points seed first target augmented
+    double  augmented_x augmented_w augmented_weight limit temper
+"""
+ICL_SIZES = """
+    int64   L K E p_rows p_cols samples threads
+"""
+STORED_SIZES = """
+    int64   blocks packed lanes wide
+"""
+
+
+@declare
+class IclGradient(Call):
+    """Losses and gradients, summed over stored or fresh sequences."""
+
+    function = "linnet_icl_gradient"
+    fields = f"""
+        double*  dp[L,K,p_rows,p_cols] dq[L,K,p_rows,p_cols] loss[2] p[L,K,p_rows,p_cols] q[L,K,p_rows,p_cols]
+        void*    data[blocks,packed,lanes]
+        {FRESH_POINTERS}
+        {ICL_SIZES}
+        {STORED_SIZES}
+        {FRESH_SIZES}
+    """
+
+
+@declare
+class IclAnswers(Call):
+    """w of stored sequences."""
+
+    function = "linnet_icl_answers"
+    fields = f"""
+        void*    out[blocks,outputs,lanes]
+        double*  p[L,K,p_rows,p_cols] q[L,K,p_rows,p_cols]
+        void*    data[blocks,packed,lanes]
+        int64    outputs
+        {ICL_SIZES}
+        {STORED_SIZES}
+    """
+
+
+@declare
+class IclJacobian(Call):
+    """w of stored sequences, and its derivatives by the entries of the matrices."""
+
+    function = "linnet_icl_jacobian"
+    fields = IclAnswers.fields
+
+
+@declare
+class IclTrain(Call):
+    """Steps of Adam on fresh sequences."""
+
+    function = "linnet_icl_train"
+    fields = f"""
+        double*  p[L,K,p_rows,p_cols] q[L,K,p_rows,p_cols] dp[L,K,p_rows,p_cols] dq[L,K,p_rows,p_cols] loss[2]
+        double*  m[2*L*K*p_rows*p_cols] v[2*L*K*p_rows*p_cols] curve[steps] rate[steps]
+        uint8*   frozen[2*L*K*p_rows*p_cols]
+        {FRESH_POINTERS}
+        {ICL_SIZES}
+        int64    steps done
+        {FRESH_SIZES}
+        double   beta1 beta2 eps clip
+    """

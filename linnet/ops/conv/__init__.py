@@ -1,0 +1,1 @@
+"""Short causal convolutions, alone and fused with a linear gate."""

@@ -1,0 +1,1 @@
+"""The ops around a mixer, fused where a native kernel exists: norms, projections, MLPs, the loss."""

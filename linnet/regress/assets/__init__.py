@@ -1,0 +1,1 @@
+"""The weights that linnet.regress.pretrained loads, as safetensors; each file has its recipe in its header."""

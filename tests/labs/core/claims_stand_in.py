@@ -1,0 +1,65 @@
+"""Claims for the tests, in a module that a worker can import: exact, in milliseconds, and able to fail."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from linnet.labs.core.claim import (
+    CONFIRMED,
+    REFUTED,
+    Chart,
+    Claim,
+    Finding,
+    Heat,
+    Number,
+    Row,
+    Setting,
+    Table,
+    Unit,
+    number,
+    unit,
+)
+
+
+def square(config: dict[str, Any]) -> dict[str, Any]:
+    """config["i"] squared; fails or waits where the environment says so."""
+    if os.environ.get("FAIL_AT") == str(config["i"]):
+        raise RuntimeError(f"no square of {config['i']}")
+    if os.environ.get("WAIT_AT") == str(config["i"]):
+        time.sleep(600)
+    return {"square": config["i"] ** 2, "seed": config["seed"]}
+
+
+def squares(name: str, top: int, alone: bool = False) -> Callable[[Setting], list[Unit]]:
+    def units(setting: Setting) -> list[Unit]:
+        count = top * (2 if setting.budget == "hour" else 1)
+        configs = [{"experiment": name, "i": i, "seed": i % 3} for i in range(count)]
+        return [unit(square, config, 0.01, alone) for config in configs]
+
+    return units
+
+
+def read(rows: Sequence[Row]) -> Finding:
+    result = [float(row["metrics"]["square"]) for row in rows]
+    right = all(row["metrics"]["square"] == row["config"]["i"] ** 2 for row in rows)
+    numbers = [number("mean of the squares", "2.5", result), Number("largest", None, max(result), unit="s")]
+    table = Table(("i", "square"), [(str(row["config"]["i"]), str(row["metrics"]["square"])) for row in rows], "all")
+    curve = Chart("squares", "i", "i²", {"ours": [(row["config"]["i"], row["metrics"]["square"]) for row in rows]})
+    heat = Heat("shares", ["a"], ["b", "c"], [[0.5, None]])
+    outcome = CONFIRMED if right else REFUTED
+    return Finding(outcome, "they are squares", numbers, "Take squares.", (table,), (curve, heat))
+
+
+def made(name: str, paper: str, top: int = 3, alone: bool = False, rows_of: str = "") -> Claim:
+    what = f"Are the numbers of {name} squares?"
+    units = squares(rows_of or name, top, alone)
+    return Claim(name, "", paper, what, "the paper gives no number", "all of them", units, read)
+
+
+CLAIMS = {
+    claim.name: claim
+    for claim in (made("plain", "rnn"), made("timed", "rnn", alone=True), made("shared", "icl", rows_of="plain"))
+}

@@ -1,0 +1,126 @@
+"""The page of `linnet reproduce` in a real browser: no error, no request, no sideways scroll, curves that switch off.
+
+Screenshots go to the folder named by LINNET_SCREENSHOTS too, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linnet.labs.report.reproduce import html
+from tests.labs.report.made_up import bars, chart, claim, document, heat, number
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update"
+).split()
+WIDTH = "document.documentElement.scrollWidth"
+pytestmark = pytest.mark.slow
+
+
+def crowded() -> dict[str, Any]:
+    """All that can be too wide: many curves, long names, long words, wide tables."""
+    long = "softmax-that-computes-every-prefix-again-and-again-and-again-" * 2
+    many = chart(
+        series={f"model {i} {long[: 9 * i]}": [[j, i + j] for j in range(1, 9)] for i in range(12)}, log_y=True
+    )
+    wide = {"title": long, "head": [f"column {i}" for i in range(20)], "rows": [["1,234,567"] * 20]}
+    numbers = [number(long, long, 1.0, shown="1,234,567.890 bits per dimension")]
+    drawn = [many, bars(series={long: [[long, 2.0], ["b", 1.0]]}), heat(rows=[long, "b"])]
+    return claim(
+        "crowded", "refuted", question=long, command=long, charts=drawn, tables=[wide], numbers=numbers, errors=[long]
+    )
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    plain = document()
+    return document(claims=[*plain["claims"], crowded()])
+
+
+@pytest.fixture(scope="module")
+def file(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html(result), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install 'linnet[e2e]'")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine; Debian, Ubuntu: apt-get install chromium")
+    with sync.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+def opened(browser: Any, file: Path, width: int = 1280, height: int = 900, **how: Any) -> tuple[Any, list[str]]:
+    """The page, and a list that takes every error and every request for something else than the page."""
+    page = browser.new_context(viewport={"width": width, "height": height}, **how).new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("request", lambda asked: wrong.append(asked.url) if asked.url != file.as_uri() else None)
+    page.goto(file.as_uri())
+    return page, wrong
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (390, 844), (1280, 900)])
+def test_it_opens_and_fits(
+    browser: Any, file: Path, result: dict[str, Any], tmp_path: Path, width: int, height: int, scheme: str
+) -> None:
+    page, wrong = opened(browser, file, width, height, color_scheme=scheme)
+    assert page.evaluate(WIDTH) <= width
+    for one in result["claims"]:
+        assert page.locator(f"#{one['name']}").is_visible()
+        assert page.locator(f"#{one['name']} h3").inner_text().endswith(one["question"])
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (back == "rgb(255, 255, 255)") == (scheme == "light")
+    for folder in filter(None, (str(tmp_path), os.environ.get("LINNET_SCREENSHOTS"))):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        shot = Path(folder) / f"report-{width}-{scheme}.png"
+        page.screenshot(path=str(shot), full_page=True)
+        assert shot.stat().st_size > 10_000
+    assert wrong == []
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_curve_is_switched_off_by_pointer_and_keyboard(browser: Any, file: Path, scripts: bool) -> None:
+    page, _ = opened(browser, file, java_script_enabled=scripts)
+    first, second = (page.locator(f"#copy svg[role=img] .s{i}") for i in (0, 1))
+    assert first.is_visible()
+    page.locator("#copy label.key").first.click()
+    assert not first.is_visible()
+    assert second.is_visible()
+    assert page.locator("#speed svg[role=img] .s0").first.is_visible()  # another chart keeps its own
+    page.locator("#copy-0-k0").press("Space")
+    assert first.is_visible()
+
+
+def test_links_lead_to_the_claims(browser: Any, file: Path) -> None:
+    page, _ = opened(browser, file)
+    page.locator('nav a[href="#broken"]').press("Enter")
+    assert page.url.endswith("#broken")
+    assert 0 <= page.locator("#broken").bounding_box()["y"] < 900
+
+
+def test_on_paper_everything_is_there_and_nothing_dark(browser: Any, file: Path) -> None:
+    page, _ = opened(browser, file, 700, 1000, color_scheme="dark")
+    table = page.locator("#copy > details table")
+    page.locator("#copy label.key").first.click()
+    assert not table.is_visible()
+    page.emulate_media(media="print")
+    assert table.is_visible()
+    assert page.locator("#copy svg[role=img] .s0").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.pdf(format="A4").startswith(b"%PDF")
