@@ -55,8 +55,8 @@ def compare(outs: list[Tensor], state: State, exact: tuple[list[Tensor], State],
 class FlatMemory:
     """Called once a block: after the first ten, the peak of resident memory must not rise with the tokens.
 
-    The peak is counted anew from here on: that of the process is whatever an earlier test needed. Garbage collection and
-    threads that earlier tests left behind move it by a few megabytes; what must not be there is growth per token.
+    The peak is counted anew from here on: that of the process is whatever an earlier test needed. Garbage collection
+    and threads that earlier tests left behind move it by a few megabytes; what must not be there is growth per token.
     """
 
     def __init__(self) -> None:
