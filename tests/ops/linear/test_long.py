@@ -6,15 +6,15 @@ The sequence is made block by block from a seed, so that nothing of length T is 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
 import linnet
-from linnet.native import process_memory
 from linnet.native.library import info
+from linnet.native.process_memory import extra_memory
 from linnet.ops.state import State
 
 TOKENS, BLOCK, WIDTH = 1_000_000, 10_000, 8
@@ -52,41 +52,35 @@ def compare(outs: list[Tensor], state: State, exact: tuple[list[Tensor], State],
         assert error <= tolerance, f"{name}: {error:.1e}"
 
 
-class FlatMemory:
-    """Called once a block: after the first ten, the peak of resident memory must not rise with the tokens.
+def in_flat_memory(run: Callable[[], tuple[list[Tensor], State]]) -> tuple[list[Tensor], State]:
+    """Return the result of a run over all blocks whose memory must not grow with the tokens.
 
-    The peak is counted anew from here on: that of the process is whatever an earlier test needed. Garbage collection
-    and threads that earlier tests left behind move it by a few megabytes; what must not be there is growth per token.
+    Garbage collection and threads that earlier tests left behind move a process by a few megabytes.
     """
-
-    def __init__(self) -> None:
-        self.calls, self.start = 0, 0
-        if process_memory.peak_from_now() is None:
-            pytest.skip("the system does not tell the peak of a process")
-
-    def check(self) -> None:
-        self.calls += 1
-        peak = process_memory.peak() or 0
-        self.start = peak if self.calls <= 10 else self.start
-        assert peak - self.start < GROWTH
+    result, grown = extra_memory(run)
+    assert grown is None or grown < GROWTH, f"{grown / TOKENS:.0f} bytes per token"
+    outs, state = result
+    return outs, state
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_chunks_of_random_length(backend: str, exact: tuple[list[Tensor], State]) -> None:
-    rng, memory = random.Random(0), FlatMemory()
-    state, outs = None, []
-    for q, k, v in blocks():
-        left = 0
-        while left < BLOCK:
-            at = slice(left, left + rng.randint(1, 2000))
-            how = {"initial_state": state, "output_final_state": True, "backend": backend}
-            out, state = linnet.linear_attention(q[:, at], k[:, at], v[:, at], **how)
-            left = at.stop
-        outs.append(out[0, -1, 0].clone())
-        memory.check()
-    assert state is not None
-    compare(outs, state, exact)
+    def run() -> tuple[list[Tensor], State]:
+        rng = random.Random(0)
+        state, outs = None, []
+        for q, k, v in blocks():
+            left = 0
+            while left < BLOCK:
+                at = slice(left, left + rng.randint(1, 2000))
+                how = {"initial_state": state, "output_final_state": True, "backend": backend}
+                out, state = linnet.linear_attention(q[:, at], k[:, at], v[:, at], **how)
+                left = at.stop
+            outs.append(out[0, -1, 0].clone())
+        assert state is not None
+        return outs, state
+
+    compare(*in_flat_memory(run), exact)
 
 
 @pytest.mark.slow
@@ -94,11 +88,14 @@ def test_chunks_of_random_length(backend: str, exact: tuple[list[Tensor], State]
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, TOLERANCE), (torch.float32, DRIFT)], ids=str)
 def test_a_million_steps(dtype: torch.dtype, tolerance: float, exact: tuple[list[Tensor], State]) -> None:
     """float32 tokens one by one: a float64 state keeps up with float64; a float32 state drifts, but no further."""
-    memory, outs = FlatMemory(), []
-    state = State(torch.zeros(1, 1, WIDTH, WIDTH, dtype=dtype), torch.zeros(1, 1, WIDTH, dtype=dtype))
-    for q, k, v in blocks():
-        for x, y, w in zip(q[0], k[0], v[0], strict=True):  # [1, WIDTH] each
-            out, state = linnet.linear_attention_step(x[None], y[None], w[None], state)
-        outs.append(out[0, 0].clone())
-        memory.check()
-    compare(outs, state, exact, tolerance)
+
+    def run() -> tuple[list[Tensor], State]:
+        outs = []
+        state = State(torch.zeros(1, 1, WIDTH, WIDTH, dtype=dtype), torch.zeros(1, 1, WIDTH, dtype=dtype))
+        for q, k, v in blocks():
+            for x, y, w in zip(q[0], k[0], v[0], strict=True):  # [1, WIDTH] each
+                out, state = linnet.linear_attention_step(x[None], y[None], w[None], state)
+            outs.append(out[0, 0].clone())
+        return outs, state
+
+    compare(*in_flat_memory(run), exact, tolerance)
