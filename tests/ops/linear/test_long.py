@@ -17,7 +17,7 @@ from linnet.native.library import info
 from linnet.native.process_memory import extra_memory
 from linnet.ops.state import State
 
-TOKENS, BLOCK, WIDTH = 1_000_000, 10_000, 8
+TOKENS, BLOCK, WIDTH = 1_000_000, 2_000, 8  # a loop over a block holds views of all its tokens: a few megabytes
 TOLERANCE = 1e-5  # relative to the largest entry
 DRIFT = 1e-4  # of a float32 state rounded a million times over: half a unit of the last place, times sqrt(T)
 GROWTH = 32 * TOKENS  # bytes: less than any object kept per token (a state has 288), than all blocks (96 per token)
