@@ -183,6 +183,14 @@ def test_files_named_on_a_page_exist(path: Path) -> None:
     assert [file for file in named if not (ROOT / file).exists()] == []
 
 
+def test_readme_is_short_and_names_alternatives_first() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 120
+    first_screen = "\n".join(lines[:25])
+    for other in ("scaled_dot_product_attention", "flash-linear-attention", "mamba", "llama.cpp"):
+        assert other in first_screen
+
+
 def test_readme_has_blocks_that_run() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert blocks(text, "python")

@@ -132,6 +132,8 @@ HOMES = {
     "uvicorn": {"serve"},
     "sklearn": {"labs/bench", "regress"},
     "gguf": {"pretrained"},
+    "latex2mathml": {"labs/report"},
+    "pymdownx": {"labs/report"},
 }
 CORE = {"torch", "numpy", "safetensors"}
 LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the function that needs them

@@ -39,6 +39,15 @@ def test_every_page_is_in_the_menu_once() -> None:
     assert set(menu) - {"decisions/README.md"} == {page for page in PAGES if not page.startswith(BY_FOLDER)}
 
 
+def test_the_site_needs_nothing_from_elsewhere() -> None:
+    sheets = re.search(r"^extra_css: \[(.+)\]$", CONFIG, re.M)
+    assert sheets
+    for sheet in sheets[1].split(", "):
+        assert "url(" not in (ROOT / "docs" / sheet).read_text(encoding="utf-8")
+    assert "extra_javascript" not in CONFIG
+    assert "font: false" in CONFIG
+
+
 def test_every_command_is_on_the_list() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     commands = [name for name in app if not name.startswith("-")]
@@ -64,7 +73,7 @@ def test_the_site_builds_strictly_and_documents_the_op(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     (tmp_path / "mkdocs.yml").write_text(CONFIG.replace("paths: [.]", f"paths: [{ROOT}]"))
     done = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict"],
+        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -78,3 +87,7 @@ def test_the_site_builds_strictly_and_documents_the_op(tmp_path: Path) -> None:
         (tmp_path / "build" / "site" / name.replace("README.md", "index.md")).with_suffix(".html").exists()
         for name in PAGES
     )
+    for name in PAGES:
+        source = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        html = (tmp_path / "build" / "site" / name.replace("README.md", "index.md")).with_suffix(".html")
+        assert html.read_text(encoding="utf-8").count("<math ") == len(re.findall(r"^```math$", source, re.M)), name

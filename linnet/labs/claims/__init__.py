@@ -6,12 +6,14 @@ A module with a `CLAIM` (linnet/labs/core/claim.py) is a claim; to add one, add 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import walk_packages
 
 from ...errors import unknown
 from ..core.claim import BUDGETS, PAPERS, Claim
+
+RENAMED: dict[str, str] = {}  # a name that claims had once -> the name of today
 
 
 def claims() -> dict[str, Claim]:
@@ -23,12 +25,21 @@ def claims() -> dict[str, Claim]:
     return named
 
 
-def chosen(names: Sequence[str]) -> list[Claim]:
-    """Return the claims of papers, of "all", or by name or number, each once, in the order of the scoreboard."""
-    every = claims()
+def chosen(names: Sequence[str], every: Mapping[str, Claim] | None = None) -> list[Claim]:
+    """Return the claims of papers, of "all", or by name or number, each once, in the order of the scoreboard.
+
+    Numbers are accepted in upper and lower case. every: all claims by name.
+    """
+    every = claims() if every is None else every
     wanted: set[str] = set()
     for name in names:
-        of = {one.name for one in every.values() if name in ("all", one.paper, one.name, one.number)}
+        of = {
+            one.name
+            for one in every.values()
+            if name in ("all", one.paper, one.name) or (one.number and name.upper() == one.number.upper())
+        }
+        if not of and name in RENAMED:
+            raise ValueError(f"the claim {name!r} is now called {RENAMED[name]!r}: linnet reproduce {RENAMED[name]}")
         if not of:
             raise unknown("claim", name, ["all", *PAPERS, *every])
         wanted |= of

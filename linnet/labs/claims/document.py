@@ -1,41 +1,87 @@
 """The results of a folder as one JSON document: every claim with its verdict, numbers, tables and charts.
 
 The page, the terminal, Markdown, CSV and the README are rendered from it (linnet/labs/report), and it is computed from
-rows only. The keys are those of the dataclasses in core/claim.py; `outcome` may also be "error".
+rows only. The keys are those of the dataclasses in core/claim.py; the outcome is what the licence (core/licence.py)
+allows, or "error" where work failed. Next to it stands the committed evidence (core/agreement.py), unless these rows
+are the committed ones.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...json_file import finite_or_none
-from ..core.claim import ADDRESSES, ERROR, OUTCOMES, PAPERS, Claim, Finding, Number, Setting, untested
+from ..core.agreement import agreement, shown
+from ..core.claim import ADDRESSES, PAPERS, Claim, Finding, Number, Setting, untested
 from ..core.clock import CLOCK, minutes
-from ..core.folder import Run, read_failures, read_run
+from ..core.evidence import EVIDENCE, read_evidence
+from ..core.folder import Run, read_failures, read_postponed, read_run
+from ..core.foreign import own_rows
+from ..core.judgement import allowed, judged
+from ..core.manifest import check_manifest, fingerprint
 from ..core.results import ROWS, Row, key, read_rows
 from ..core.runner import sentence
-from ..core.verdicts import Table
+from ..core.verdicts import ERROR, OUTCOMES, Table
 from . import claims as all_claims
 
-FORMAT = 1
+FORMAT = 2
 
 
-def document(out: Path, *, skip_damaged: bool = False, every: Mapping[str, Claim] | None = None) -> dict[str, Any]:
+def document(
+    out: Path,
+    *,
+    skip_damaged: bool = False,
+    every: Mapping[str, Claim] | None = None,
+    evidence: Path = EVIDENCE,
+) -> dict[str, Any]:
     """Return the document of a folder, whether or not a run is still writing it. every: all claims by name."""
-    run, every = read_run(out), all_claims() if every is None else every
-    path, damaged = out / ROWS, list[str]()
-    rows = read_rows(path, damaged=damaged if skip_damaged else None) if path.exists() else []
-    setting, failures = run.setting(out), read_failures(out)
+    every = all_claims() if every is None else every
+    run, rows, damaged = read_folder(out, every, skip_damaged=skip_damaged)
+    setting, failures, postponed = run.setting(out), read_failures(out), read_postponed(out)
     known = {key(row["config"]): row for row in rows}
-    findings = [claim_document(every[name], known, setting, failures) for name in every if name in run.claims]
-    return dict(finite_or_none({**about(run, rows, minutes(out / CLOCK)), "damaged": damaged, **counted(findings)}))
+    findings = [
+        claim_document(every[name], known, setting, failures, postponed) for name in every if name in run.claims
+    ]
+    head = {**about(run, rows, minutes(out / CLOCK)), "sha256": fingerprint(out), "damaged": damaged}
+    content = dict(finite_or_none({**head, **counted(findings)}))
+    add_committed(content, evidence)
+    return content
+
+
+def read_folder(
+    out: Path, every: Mapping[str, Claim], *, skip_damaged: bool = False
+) -> tuple[Run, list[Row], list[str]]:
+    """Return the settings of a folder, its rows, and a sentence for every line that was skipped."""
+    run = read_run(out)
+    check_manifest(out)
+    path, damaged = out / ROWS, list[str]()
+    problems = damaged if skip_damaged else None
+    rows = read_rows(path, damaged=problems) if path.exists() else []
+    return run, own_rows(rows, run, out, every, problems=problems), damaged
+
+
+def add_committed(content: dict[str, Any], evidence: Path) -> None:
+    """Add to every claim its committed record and what this run adds to it."""
+    committed = read_evidence(evidence)
+    if committed is None or committed["rows"] == content["sha256"]:
+        return
+    for claim in content["claims"]:
+        record = committed["claims"].get(claim["name"])
+        if record is not None:
+            claim["committed"], claim["agreement"] = shown(record), agreement(claim, record)
 
 
 def about(run: Run, rows: Sequence[Row], taken: float) -> dict[str, Any]:
-    last: Mapping[str, Any] = rows[-1] if rows else {"commit": None, "versions": {}, "machine": {}}
-    origin = {name: last[name] for name in ("commit", "versions", "machine")}
+    """Return the origin of the rows: commit and versions of the last one, the machine of most and those of others."""
+    last: Mapping[str, Any] = rows[-1] if rows else {"commit": None, "versions": {}}
+    origin = {name: last[name] for name in ("commit", "versions")}
+    counts = Counter(tuple(sorted(row["machine"].items())) for row in rows)
+    machines = [{**dict(machine), "rows": count} for machine, count in counts.most_common()]
+    origin |= {"machine": machines[0] if machines else {}, "other_machines": machines[1:]}
     commits = sorted({row["commit"] or "none" for row in rows})
     how = {"budget": run.budget, "data": list(run.data), "started": run.started, "minutes": round(taken, 2)}
     return {"format": FORMAT, **how, **origin, "commits": commits, "rows": len(rows)}
@@ -50,8 +96,13 @@ def counted(claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def claim_document(
-    claim: Claim, known: Mapping[str, Row], setting: Setting, failures: Sequence[Mapping[str, Any]]
+    claim: Claim,
+    known: Mapping[str, Row],
+    setting: Setting,
+    failures: Sequence[Mapping[str, Any]],
+    postponed: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
+    """Return one claim. postponed: the claims without time, by name (core/folder.py)."""
     keys = claim.keys(setting)
     rows = [known[one] for one in keys if one in known]
     missing = len(keys) - len(rows)
@@ -61,11 +112,14 @@ def claim_document(
     except Exception as error:  # the other claims are still reported
         result = untested("its rows could not be read")
         errors.append(sentence(error))
-    names = ("name", "number", "paper", "question", "statement", "rule", "needs")
+    names = ("name", "number", "paper", "statement", "source", "rule", "change", "needs")
     content = {name: getattr(claim, name) for name in names}
     content |= {"command": f"linnet reproduce {claim.name} --budget {setting.budget}", "errors": errors}
-    content |= {"outcome": ERROR if errors else result.outcome, "sentence": result.sentence, "meaning": result.meaning}
+    no_time = (postponed or {}).get(claim.name) if missing else None
+    content |= judged(claim, result, allowed(result, bool(errors), no_time))
+    content |= {"time": None if errors else no_time}
     content |= {"rows": len(rows), "missing": missing, "seconds": round(sum(row["seconds"] for row in rows), 1)}
+    content |= {"data": data_used(claim, setting, set(keys))}
     content |= {"numbers": [number_document(one) for one in result.numbers]}
     return content | {
         "tables": [table_document(t) for t in result.tables],
@@ -73,9 +127,15 @@ def claim_document(
     }
 
 
+def data_used(claim: Claim, setting: Setting, keys: set[str]) -> list[str]:
+    """Return the data sets of the run without which the work of this claim would be another."""
+    without = {name: replace(setting, data=setting.data - {name}) for name in sorted(setting.data)}
+    return [name for name, fewer in without.items() if set(claim.keys(fewer)) != keys]
+
+
 def finding(claim: Claim, rows: Sequence[Row], missing: int, wanted: int) -> Finding:
     if missing:
-        return untested(f"{wanted - missing} of {wanted} pieces of work are done; the same command goes on with it")
+        return untested(f"{wanted - missing} of {wanted} pieces of work are done; the same command continues")
     return claim.read(rows)
 
 

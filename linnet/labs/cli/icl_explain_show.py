@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..report.icl_explain import omega_cells, percent, score_cells, shown
+from ..report.icl_explain import layers, omega_cells, percent, score_cells, shown, warnings
 from ..report.icl_explain_figures import OMEGAS, OTHERS, without
 from .bench_show import new_table, print_table
 
@@ -21,13 +21,15 @@ def show(document: Document, console: Console) -> None:
     """Print all of the document that fits a terminal."""
     model, score = document["model"], document["score"]
     heads = f"{model['heads']} head{'' if model['heads'] == 1 else 's'}, {document['parameters']:,} weights"
-    kind = f"{model['kind'].upper()}, {model['layers']} layers, {heads}, d = {model['d']}, n = {model['n']}"
+    kind = f"{model['kind'].upper()}, {layers(model)}, {heads}, d = {model['d']}, n = {model['n']}"
     robust = f"without the worst 1 % {shown(score['trimmed'])}, diverged {percent(score['diverged'])}"
     console.print(f"{kind}, sigma from {document['noise']}")
     console.print(
         f"loss above the ridge oracle {shown(score['sharp'])} ± {shown(score['sharp_se'])}, {robust}; "
         f"the oracle's own {shown(score['oracle'])}"
     )
+    for line in warnings(document):
+        console.print(Text(f"Warning: {line}", style="bold red"))
     console.print(Text("\nwhat each layer does", style="bold"))
     for layer in document["layers"]:
         console.print(Padding(Text(f"{layer['number']}. {layer['sentence']}"), (0, 0, 0, 2), expand=False))

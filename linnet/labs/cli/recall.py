@@ -29,8 +29,8 @@ measures how much the size, the kernel and the update rule matter.
 
 Each model has a short convolution and one layer of the mixer under test. Every
 mixer sees the same sequences at the same seed. Accuracy is measured after the
-last step on held-out test sequences, with a 95 % bootstrap interval over the
-seeds; the best of the given learning rates is chosen on validation sequences.
+last step on held-out test sequences, with the 95 % interval of Student's t over
+the seeds; the best of the given learning rates is chosen on validation sequences.
 
 Examples
 
@@ -44,7 +44,7 @@ Examples
     linnet recall --show runs/recall --html recall.html
         the results so far, as a page with curves of accuracy against bytes
     linnet recall study length
-        one question from the literature, with its verdict; --help lists them
+        one claim of the papers, with its outcome; without a name they are listed
     linnet recall text
         where language models differ: repeated words, and the rest
 
@@ -54,7 +54,7 @@ Interrupt or kill it at any time; the same command resumes.
 recall = App(name="recall", help_format="plaintext", help_epilogue=EPILOG)
 recall.help = "Measure how much each mixer remembers at each state size."
 recall.command(
-    "linnet.labs.cli.recall_study:study", name="study", help="Answer one question from the literature with a verdict."
+    "linnet.labs.cli.recall_study:study", name="study", help="Test one claim of the papers: runs, rule and outcome."
 )
 recall.command(
     "linnet.labs.cli.recall_text:text", name="text", help="Compare language models on repeated words and on the rest."

@@ -1,6 +1,6 @@
 """The tables of `linnet recall`, from documents of linnet/labs/recall/document.py.
 
-0.991 [0.984, 0.997]    mean accuracy of the seeds at the last step, and its 95 % bootstrap interval
+0.991 [0.984, 0.997]    mean accuracy of the seeds at the last step, and its 95 % t interval
 window 1.0              log10 of the highest over the lowest learning rate with a mean accuracy of 0.95 or more
 """
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...atomic import atomic
-from ..report.recall import HEAD, LEGEND, cells_of, label, provenance
+from ..report.recall import HEAD, LEGEND, cells_of, described, label, provenance
 from .bench_show import new_table, print_table
 
 Entry = dict[str, Any]
@@ -43,13 +43,14 @@ def markdown(document: Entry) -> str:
 
 
 def study_markdown(document: Entry) -> str:
-    """Return the verdict and the tables of a study as Markdown."""
-    lines = [f"**{document['outcome'].capitalize()}.** {document['sentence']}.", ""]
-    for table in document["tables"]:
-        rule = ["---"] * len(table["head"])
-        lines += ["| " + " | ".join(row) + " |" for row in (table["head"], rule, *table["rows"])]
-        lines.append("")
-    return "\n".join(lines)
+    """Return the statement, the outcome and the tables of a study as Markdown."""
+    lines = [f"**{document['statement']}**", "", *(f"- {name}: {words}" for name, words in described(document)), ""]
+    return "\n".join([*lines, *(f"{table_markdown(one)}\n" for one in document["tables"])])
+
+
+def table_markdown(table: Entry) -> str:
+    rows = (table["head"], ["---"] * len(table["head"]), *table["rows"])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def write_page(text: str, path: Path) -> None:
@@ -59,11 +60,11 @@ def write_page(text: str, path: Path) -> None:
 
 
 def list_studies(studies: Iterable[Any], console: Console) -> None:
-    table = new_table("name", "claim", "question", "long")
+    table = new_table("name", "claim", "statement", "long")
     for column in table.columns:
         column.justify = "left"
     for study in studies:
-        table.add_row(study.name, study.number, study.question, minutes_of(study))
+        table.add_row(study.name, study.number, study.statement, minutes_of(study))
     console.print(table)
 
 
@@ -76,11 +77,13 @@ def minutes_of(study: Any) -> str:
 
 def show_study(document: Entry, console: Console) -> None:
     console.print(provenance(document), highlight=False)
-    for name in ("question", "expected", "rule"):
+    for name in ("statement", "source", "rule"):
         console.print(Text(f"{name}: {document[name]}"), soft_wrap=True)
     for table in document["tables"]:
         printed: Table = new_table(*table["head"])
         for row in table["rows"]:
             printed.add_row(*row)
         print_table(console, table["title"], printed)
-    console.print(Text(f"\n{document['outcome']}: {document['sentence']}", style="bold"), soft_wrap=True)
+    console.print()
+    for place, (name, words) in enumerate(described(document)):
+        console.print(Text(f"{name}: {words}", style="" if place else "bold"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`linnet recall study`: one question about recall, the runs that answer it, and a verdict by a fixed rule."""
+"""`linnet recall study`: one claim about recall, the runs that test it, and the outcome that its rule allows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from .options import check_one_format, check_show_only, given, worker_count
 from .recall import OUT, watched
 
 EPILOG = """\
-Each study asks one question from the papers and states what they report, which
-runs answer it here, and which rule turns the rows into a verdict: confirmed,
-refuted, unclear, or not testable. Without a name the studies are listed.
+Each study tests one statement of the papers: what they report, which runs test it
+here, and which rule and controls turn the rows into an outcome. At the papers' sizes
+a statement holds, does not hold or is too close to call; at other sizes it is seen
+here or not seen here; where a control fails it is not tested. Without a name the
+studies are listed.
 
 Budgets: smoke, quick, hour and paper are those of `linnet reproduce` (seconds,
 only to check that it runs; under a minute; this study's share of an hour; the
 published sizes, for a cluster: --workers ray). Two more lie between hour and
-paper: long (minutes on two cores, the tables of docs/science/recall.md) and day
+paper: long (minutes on two cores, larger tables of docs/science/recall.md) and day
 (more seeds, rates and lengths).
 
     linnet recall study
@@ -66,7 +68,7 @@ def run_study(
     json
         Print one JSON document, and nothing else, on standard output.
     markdown
-        Print verdict and tables as Markdown.
+        Print outcome and tables as Markdown.
     """
     from ...errors import unknown
     from ..claims.rebased import studies

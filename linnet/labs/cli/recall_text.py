@@ -110,11 +110,12 @@ def run(budget: str, base: dict[str, Any], sweep: dict[str, Any], out: Path | No
 
 
 def read(folder: Path) -> dict[str, Any]:
+    from ..claims.rebased.recall_text import CLAIM
     from ..core.clock import read_timed
+    from ..recall.document import study_document
     from ..recall.language_config import EXPERIMENT
-    from ..recall.language_verdict import document
 
-    return document(*read_timed(folder, EXPERIMENT, "linnet recall text"))
+    return study_document(CLAIM, *read_timed(folder, EXPERIMENT, "linnet recall text"))
 
 
 def one_line(row: dict[str, Any]) -> str:

@@ -11,15 +11,14 @@ from ...atomic import atomic
 from ...cli.common import FLAG, SEVERAL, deliver
 from ...data.files import read_text
 from ...errors import StateError
+from ..report.blocks import with_blocks
 from ..report.chart import drawing
 from ..report.picture import picture
 from ..report.reproduce import csv as csv_of
-from ..report.reproduce import html, scoreboard
+from ..report.reproduce import html
 from ..report.reproduce import markdown as markdown_of
 from . import reproduce_show
 from .reproduce import PAGE, with_hint
-
-BEGIN, END = "<!-- scoreboard -->", "<!-- end -->"
 
 report = App(name="report", help_format="plaintext")
 report.help = "Rebuild the page of a reproduce folder from its rows; also as Markdown and CSV."
@@ -34,6 +33,8 @@ def run_report(
     csv: Path | None = None,
     into: Annotated[list[Path] | None, SEVERAL] = None,
     figures: Path | None = None,
+    evidence: Path | None = None,
+    seal: Annotated[bool, FLAG] = False,
     skip_damaged: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
 ) -> None:
@@ -50,39 +51,40 @@ def run_report(
     csv
         Write every number, one per line, to this file.
     into
-        Put the scoreboard between the lines <!-- scoreboard --> and <!-- end --> of these Markdown files.
+        Replace the marked blocks of these Markdown files, each of which ends with <!-- end -->: the table of
+        <!-- scoreboard -->, the counts of <!-- evidence -->, a number of a claim in <!-- number NAME 0 -->.
     figures
         Write every chart as an SVG file, NAME-1.svg and so on, to this folder.
+    evidence
+        Write the outcome of every claim, for other runs to be compared with, to this file.
+    seal
+        Write FOLDER/manifest.json, the hashes of the rows; from then on an edited row is refused.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     json
         Print the whole document as JSON, and nothing else, on standard output.
     """
     from ..claims.document import document
+    from ..core.evidence import write_evidence
+    from ..core.manifest import write_manifest
 
     try:
+        if seal:
+            write_manifest(folder)
+        if evidence is not None:
+            write_evidence(document(folder, skip_damaged=skip_damaged), evidence)
         content = document(folder, skip_damaged=skip_damaged)
     except StateError as error:
         raise with_hint(error) from None
     texts = {html_file: html, markdown: markdown_of, csv: csv_of}
     outputs = {path: render(content) for path, render in texts.items() if path is not None}
-    outputs |= {path: with_scoreboard(path, scoreboard(content)) for path in into or ()}
+    outputs |= {path: with_blocks(path, read_text(path), content, folder) for path in into or ()}
     outputs |= {figures / name: text for name, text in pictures(content).items()} if figures else {}
     for path, text in (outputs or {folder / PAGE: html(content)}).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as file:
             file.write(text.encode())
     deliver(content, json, reproduce_show.show)
-
-
-def with_scoreboard(path: Path, scoreboard: str) -> str:
-    """Return the text of a Markdown file with its scoreboard replaced by this one."""
-    text = read_text(path)
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path} has no {BEGIN} followed by {END}; add these two lines where the scoreboard goes")
-    return f"{before}{BEGIN}\n{scoreboard}\n{END}{after}"
 
 
 def pictures(document: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App
 from rich.console import Console
@@ -19,29 +20,46 @@ from ...lock import exclusive
 from ..report.reproduce import html
 from . import reproduce_show
 
+if TYPE_CHECKING:
+    from ..core.plan import Limit
+
 OUT = Path("runs")
 PAGE = "report.html"
 EPILOG = """\
-Each claim is one statement of a paper, the work that tests it here, and a rule
-that turns the rows into a verdict: confirmed, refuted, unclear, or not testable
-at this budget. Numbers come with intervals, next to the paper's.
+Each claim is a statement that is true or false, the work that tests it here, and
+a rule, printed with the result, that reads the rows. Outcomes:
 
-    rnn       Transformers are RNNs: exactness, speed, memory, generation at the
-              paper's full sizes, copying, digits, speech
+    holds, does not hold, too close to call
+        at the sizes of the paper, with every control passed (baselines
+        learned, nothing at its ceiling, a quiet machine) and 5 repeats or more
+    seen here, not seen here
+        at other sizes: true of these sizes only, and counted apart
+    not tested here
+        a control failed, rows are missing or there was no time; it says which
+
+A verdict has a scope, printed with it, such as "d = 64, 5 seeds". Next to it
+stands the committed evidence: this machine agrees, differs (because of size,
+data or noise), adds nothing, or the claim was not run.
+
+    rnn       Transformers are RNNs: exactness, speed, memory, generation,
+              copying, digits, speech
     rebased   ReBased and Based: recall at equal bytes, length, ablation, IoU,
               text, few-shot
     icl       Versatile in-context learners: the table, theorems, adaptivity
-    open      open questions from reviews: kernels by task, short sequences,
-              other kinds of attention, random features
+    open      questions from reviews: kernels by task, short sequences, other
+              kinds of attention, random features
 
-Budgets: quick (10 minutes on two cores for everything), hour (at most 90),
-paper (the published sizes, for a cluster: --workers ray), smoke (a minute, only
-to check that everything runs; its verdicts mean nothing).
+Budgets: quick (8 minutes, or --minutes: the speed of the machine is measured
+first, whole claims are chosen to fit, the rest is named with what it would
+cost), hour (one to two hours on two cores), paper (the published sizes, for a
+cluster: --workers ray), smoke (a minute, only to check that everything runs).
 
 Examples
 
     linnet reproduce
-        everything; runs/reproduce-quick/report.html is the page
+        everything that fits; runs/reproduce-quick/report.html is the page
+    linnet reproduce --minutes 20
+        the same with more time; rows that exist are kept
     linnet reproduce icl copy T7
         a paper, a claim by name, a claim by number
     linnet reproduce --list
@@ -64,6 +82,7 @@ def run_reproduce(
     budget: str = "quick",
     out: Path | None = None,
     workers: str | None = None,
+    minutes: str | None = None,
     shipped: Annotated[bool, FLAG] = False,
     skip_damaged: Annotated[bool, FLAG] = False,
     list: Annotated[bool, FLAG] = False,
@@ -82,34 +101,72 @@ def run_reproduce(
     workers
         Number of processes, or ray for the cluster at RAY_ADDRESS or a local one; default: one per core. Timings
         always run one at a time in this process.
+    minutes
+        Time limit; default: 8 for quick, none for the other budgets. What has no time is named, and the same command
+        continues with it.
     shipped
         Use only the data shipped with linnet, even where LINNET_DATA or ../shared/data has more.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     list
-        List the claims and their questions, and run nothing.
+        List the claims and their statements, and run nothing.
     json
         Print the whole document as JSON, and nothing else, on standard output.
     """
     from ..claims import check_budget, chosen
+    from ..core.plan import Limit, check_minutes
     from ..core.runner import check_workers
 
+    began = monotonic()
     check_budget(budget)
+    time = check_minutes(minutes, budget)
     claims, count = chosen(what or ("all",)), check_workers(workers or os.cpu_count() or 1)
     if list:
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
     folder = out or OUT / f"reproduce-{budget}"
+    side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
+    limit = None if time is None else Limit(60 * time, side_by_side, began=began)
     try:
         with exclusive(folder):
-            status = run(claims, budget, folder, count, shipped, skip_damaged)
+            check_readable(folder, skip_damaged)
+            status = run(claims, budget, folder, count, side_by_side, limit, shipped, skip_damaged)
             document = write_page(folder, skip_damaged)
     except StateError as error:
         raise with_hint(error) from None
     deliver(document, json, reproduce_show.show)
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"the page: {folder / PAGE}")
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if left := not_run(document):
+        console.print(left)
+    console.print(f"the page: {folder / PAGE}")
     if status or document["counts"]["error"]:
         sys.exit(status or 1)
+
+
+def check_readable(folder: Path, skip_damaged: bool) -> None:
+    """Refuse, before any work, a folder or committed evidence from which no page could be made at the end."""
+    from ..claims import claims
+    from ..claims.document import read_folder
+    from ..core.evidence import read_evidence
+    from ..core.folder import RUN
+
+    read_evidence()
+    if (folder / RUN).exists():
+        read_folder(folder, claims(), skip_damaged=skip_damaged)
+
+
+def not_run(document: dict[str, Any]) -> str:
+    """Return how many claims had no time, and the way out; "" if all had."""
+    from ..core.plan import spoken
+
+    times = [claim["time"] for claim in document["claims"] if claim.get("time")]
+    if not times:
+        return ""
+    cost, minutes = spoken(sum(time["seconds"] for time in times)), max(time["minutes"] for time in times)
+    claims = f"{len(times)} claims were" if len(times) > 1 else "1 claim was"
+    return (
+        f"{claims} not run for lack of time: at most {cost} more; the same command continues, or --minutes {minutes:g}"
+    )
 
 
 def with_hint(error: StateError) -> StateError:
@@ -118,7 +175,16 @@ def with_hint(error: StateError) -> StateError:
     return StateError(f"{error}.{skip}") if "is not a row" in str(error) else error
 
 
-def run(claims: Any, budget: str, out: Path, count: int | str, shipped: bool, skip_damaged: bool) -> int:
+def run(
+    claims: Any,
+    budget: str,
+    out: Path,
+    count: int | str,
+    side_by_side: int,
+    limit: Limit | None,
+    shipped: bool,
+    skip_damaged: bool,
+) -> int:
     """Compute the missing rows; return the exit status: 1 if something failed, 130 after Ctrl-C."""
     from ..core.folder import begin
     from ..core.reproduce import reproduce
@@ -126,13 +192,14 @@ def run(claims: Any, budget: str, out: Path, count: int | str, shipped: bool, sk
     from .reproduce_watch import ClaimsWatcher
 
     begun = begin(out, budget, claims, shipped=shipped)
-    side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
     console = Console(stderr=True, highlight=False)
-    with ClaimsWatcher(console, claims, begun.setting(out), side_by_side, reproduce_show.claim_line) as watcher:
-        watch = Hooks(watcher.begin, watcher.row, watcher.failure)
-        how: dict[str, Any] = {"workers": count, "watch": watch, "skip_damaged": skip_damaged}
+    how: dict[str, Any] = {"workers": count, "skip_damaged": skip_damaged, "limit": limit}
+    with ClaimsWatcher(
+        console, claims, begun.setting(out), side_by_side, reproduce_show.claim_line, limit=limit
+    ) as watcher:
+        watch = Hooks(watcher.begin, watcher.row, watcher.failure, watcher.remark)
         try:
-            return 1 if reproduce(claims, begun, out, **how) else 0
+            return 1 if reproduce(claims, begun, out, watch=watch, **how) else 0
         except KeyboardInterrupt:
             console.print("stopped by Ctrl-C; the same command resumes")
             return 130

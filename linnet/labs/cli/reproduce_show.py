@@ -1,4 +1,4 @@
-"""The scoreboard of `linnet reproduce` in a terminal: one line for each claim, paper by paper, and the counts."""
+"""The scoreboard of `linnet reproduce` in a terminal: a few lines for each claim, paper by paper, and the counts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..report.scoreboard import Headline, headline
+from ..report.axes import readable
+from ..report.outcomes import SHOWN, in_words
+from ..report.scoreboard import Headline, against_committed, compared, headline
 
 if TYPE_CHECKING:
     from ..core.claim import Claim, Setting
     from ..core.results import Row
-
-COLOURS = {"confirmed": "green", "refuted": "red", "unclear": "yellow", "not testable": "dim", "error": "bold red"}
 
 
 def wide() -> Console:
@@ -28,38 +28,51 @@ def show(document: dict[str, Any], console: Console) -> None:
     for paper in document["papers"]:
         console.print(paper["title"], style="bold", highlight=False)
         table = Table(box=None, pad_edge=False, show_header=False)
-        for width in (3, 12, None):
+        for width in (3, 17, None):
             table.add_column(width=width, overflow="fold")
         for claim in document["claims"]:
             if claim["paper"] == paper["key"]:
                 table.add_row(*line(claim))
         console.print(table)
         console.print()
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
-    console.print(f"{len(document['claims'])} claims: {counts}; budget {document['budget']}, {about_time(document)}")
+    console.print(f"{len(document['claims'])} claims: {in_words(document['claims'])}")
+    if compared(document):
+        console.print(compared(document))
+    console.print(f"budget {document['budget']}, {about_time(document)}")
 
 
 def line(claim: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return number, verdict, and the question above the measurement."""
-    colour = COLOURS[claim["outcome"]]
-    verdict = f"[{colour}]{claim['outcome']}[/{colour}]"
-    detail = "; ".join(claim["errors"]) or measured(headline(claim)) or claim["sentence"]
-    return (claim["number"], verdict, f"{escape(claim['question'])}\n[dim]{escape(detail)}[/dim]")
+    """Return number, outcome, and the statement above its answer, deciding number and committed evidence."""
+    look = SHOWN[claim["outcome"]]
+    outcome = f"[{look.colour}]{look.mark} {claim['outcome']}[/{look.colour}]"
+    below = [detail(claim), against_committed(claim)]
+    return (claim["number"], outcome, "\n".join([escape(claim["statement"]), *_dim(below)]))
+
+
+def _dim(lines: Iterable[str]) -> list[str]:
+    return [f"[dim]{escape(line)}[/dim]" for line in lines if line]
+
+
+def detail(claim: Mapping[str, Any]) -> str:
+    """Return the answer with the deciding number, or what stood in the way of one."""
+    why = "; ".join(claim["errors"]) or measured(headline(claim)) or readable(claim["sentence"])
+    return f"{claim['answer']}. {why}"
 
 
 def measured(first: Headline) -> str:
-    """Return the first number of a claim with its interval, and the paper's."""
-    ours = " ".join(filter(None, (first.ours, first.spread)))
-    return f"{first.what}: {ours}" + (f"; the paper: {first.paper}" if first.paper else "") if first.ours else ""
+    """Return the deciding number with its interval, and the paper's."""
+    if not first.ours:
+        return ""
+    ours = " ".join(filter(None, (first.ours, first.interval)))
+    return f"{first.what}: {ours}" + (f"; the paper: {first.paper}" if first.paper else "")
 
 
 def claim_line(claim: Claim, known: Mapping[str, Row], setting: Setting) -> str:
-    """Return the line printed when the last row of a claim is complete."""
+    """Return the line printed when the last row of a claim is complete: the claim in words and its result."""
     from ..claims.document import claim_document
 
-    finding = claim_document(claim, known, setting, [])
-    detail = "; ".join(finding["errors"]) or measured(headline(finding))
-    return f"{claim.number} {claim.name}: {finding['outcome']}. {detail}".strip()
+    result = claim_document(claim, known, setting, [])
+    return f"{SHOWN[result['outcome']].mark} {result['outcome']}: {claim.statement} {detail(result)}"
 
 
 def about_time(document: Mapping[str, Any]) -> str:
@@ -68,8 +81,8 @@ def about_time(document: Mapping[str, Any]) -> str:
 
 def list_claims(claims: Iterable[Claim], console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("name", "number", "paper", "question"):
+    for name in ("name", "number", "paper", "statement"):
         table.add_column(name, overflow="fold")
     for claim in claims:
-        table.add_row(claim.name, claim.number, claim.paper, escape(claim.question))
+        table.add_row(claim.name, claim.number, claim.paper, escape(claim.statement))
     console.print(table)

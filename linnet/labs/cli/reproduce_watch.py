@@ -1,14 +1,15 @@
-"""Progress of `linnet reproduce` on stderr: time left for the current claim and for all, and each verdict when reached.
+"""Progress of `linnet reproduce` on stderr: the statement being tested, the time left, and each outcome when reached.
 
 Before the first row the estimate is the sum of the units' expected seconds; after it, the expected seconds left are
-scaled by the pace so far.
+scaled by the pace so far. With a limit of time, no more than it is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import shorten
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,6 +17,11 @@ from ...cli.common import duration
 from ..core.claim import Claim, Setting, Unit
 from ..core.results import Row, key
 from .rows_watcher import RowsWatcher
+
+if TYPE_CHECKING:
+    from ..core.plan import Limit
+
+WIDTH = 60  # characters of a statement
 
 
 class ClaimsWatcher(RowsWatcher):
@@ -28,8 +34,10 @@ class ClaimsWatcher(RowsWatcher):
         setting: Setting,
         workers: int,
         claim_line: Callable[[Claim, Mapping[str, Row], Setting], str],
+        limit: Limit | None = None,
     ) -> None:
         super().__init__(console, "reproduce", self._seconds, self._named)
+        self.limit, self.line_at_end = limit, limit is None  # with a limit, more work may follow
         self.workers, self.claim_line, self.setting = workers, claim_line, setting
         self.claims = {claim.name: claim for claim in claims}
         self.keys = {name: set(claim.keys(setting)) for name, claim in self.claims.items()}
@@ -37,17 +45,29 @@ class ClaimsWatcher(RowsWatcher):
         self.known: dict[str, Row] = {}
 
     def begin(self, units: Sequence[Unit], rows: Sequence[Row]) -> None:
-        """Announce the work to do and the rows that exist."""
-        self.known = {key(row["config"]): row for row in rows}
+        """Announce the work to do, and at the first call the rows that exist; later calls add work."""
+        first = self.task is None
+        self.known |= {key(row["config"]): row for row in rows}
         for unit in units:
             each = unit.seconds / len(unit.configs) / (1 if unit.alone else self.workers)
             self.costs |= {key(config): each for config in unit.configs}
         configs = [config for unit in units for config in unit.configs if key(config) not in self.known]
-        kept = len(set().union(*self.keys.values()) & self.known.keys())
-        guess = sum(self.costs[key(config)] for config in configs)
-        about = f"; {kept:,} rows exist already" if kept else ""
-        self._say(f"{len(self.claims)} claims, {len(configs):,} rows to compute, about {duration(guess)}{about}")
+        if first:
+            self._say(self._outlook(configs))
         self.start(configs)
+
+    def remark(self, text: str) -> None:
+        self._say(text)
+
+    def _outlook(self, configs: Sequence[Mapping[str, Any]]) -> str:
+        """Return what is to be done, in one line."""
+        kept = len(set().union(*self.keys.values()) & self.known.keys())
+        about = f"; {kept:,} rows exist already" if kept else ""
+        guess = duration(sum(self.costs[key(config)] for config in configs))
+        work = f"{len(configs):,} rows to compute, about {guess}"
+        if self.limit is not None:
+            work = f"in at most {self.limit.total / 60:g} minutes"
+        return f"{len(self.claims)} claims, {work}{about}"
 
     def row(self, row: Row) -> None:
         row_key = key(row["config"])
@@ -64,7 +84,14 @@ class ClaimsWatcher(RowsWatcher):
         left = self.keys[name] - self.known.keys()
         pace = (monotonic() - self.began) / self.done if self.done else 1.0
         seconds = pace * sum(self.costs.get(one, 0.0) for one in left)
-        return f"{name} {len(self.keys[name]) - len(left)}/{len(self.keys[name])}, {duration(seconds)}"
+        return (
+            f"{brief(self.claims[name])} {len(self.keys[name]) - len(left)}/{len(self.keys[name])}, {duration(seconds)}"
+        )
+
+    def left(self) -> str:
+        """Return the time left for all work, never more than the limit."""
+        seconds = self.seconds_left()
+        return duration(seconds if self.limit is None else max(0.0, min(seconds, self.limit.left())))
 
     def _seconds(self, config: Mapping[str, Any]) -> float:
         return self.costs.get(key(config), 0.0)
@@ -72,3 +99,8 @@ class ClaimsWatcher(RowsWatcher):
     def _named(self, row: Row) -> str:
         names = [name for name, keys in self.keys.items() if key(row["config"]) in keys]
         return self._claim(names[0]) if names else "a row"
+
+
+def brief(claim: Claim) -> str:
+    """Return the statement of a claim, cut at a word."""
+    return shorten(claim.statement, WIDTH, placeholder=" ...")

@@ -36,6 +36,7 @@ class RowsWatcher:
         self.began = self.spoken = monotonic()
         self.total = self.done = 0.0
         self.rows = self.all = 0
+        self.line_at_end = True  # print a line at the last row announced, however soon
         self.task: Any = None
 
     def __enter__(self: Watcher) -> Watcher:
@@ -57,7 +58,7 @@ class RowsWatcher:
         self.rows, self.done = self.rows + 1, self.done + self.cost(row["config"])
         now = f"{self.rows}/{self.all}, {self.left()} left"
         self.bar.update(self.task, completed=self.done, now=now)
-        if self.bar.disable and (monotonic() - self.spoken >= QUIET or self.rows == self.all):
+        if self.bar.disable and (monotonic() - self.spoken >= QUIET or (self.line_at_end and self.rows == self.all)):
             self.spoken = monotonic()
             self._say(f"{now}; last: {self.one_line(row)}")
 
@@ -65,7 +66,10 @@ class RowsWatcher:
         self._say(f"failed: {failure.unit}: {failure.error}")
 
     def left(self) -> str:
-        return duration((monotonic() - self.began) * (self.total - self.done) / max(self.done, 1e-9))
+        return duration(self.seconds_left())
+
+    def seconds_left(self) -> float:
+        return (monotonic() - self.began) * (self.total - self.done) / max(self.done, 1e-9)
 
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,10 +1,11 @@
-"""A claim: what a paper says, the work that tests it here, and the rule that turns rows into a verdict.
+"""A claim: a statement that can be true or false, the work that tests it here, and the rule that reads the rows.
 
     units(setting)   the work of a budget: quick (seconds to a minute), hour (minutes), paper (the published sizes)
-    read(rows)       outcome, numbers with intervals, tables, charts, and what they mean for someone choosing a model
+    read(rows)       what the rule found, with regime and controls; numbers with intervals, tables, charts, advice
 
-The rule is fixed before the rows exist, and every number shown is computed from rows. A claim whose rows are missing is
-"not testable" and names what is missing; one whose work failed is an error, never a verdict.
+The rule is printed with the result, and every number shown is computed from rows. The rule answers yes, no or open;
+licence.py decides what may be printed. A claim whose rows are missing is "not tested here" and names what is missing;
+one whose work failed is an error, never a verdict.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from typing import Any, NamedTuple
 from .chart import Chart as Chart
 from .chart import Heat as Heat
 from .intervals import Interval, interval
+from .licence import Control as Control
+from .licence import Evidence as Evidence
+from .licence import Regime as Regime
+from .licence import licence
 from .results import Row as Row
 from .results import key, make_row
-from .verdicts import CONFIRMED as CONFIRMED
-from .verdicts import REFUTED as REFUTED
-from .verdicts import UNCLEAR as UNCLEAR
+from .verdicts import NO as NO
+from .verdicts import OPEN as OPEN
 from .verdicts import UNTESTED as UNTESTED
+from .verdicts import YES as YES
 from .verdicts import Table as Table
 
 BUDGETS = ("smoke", "quick", "hour", "paper")
-ERROR = "error"
-OUTCOMES = (CONFIRMED, REFUTED, UNCLEAR, UNTESTED)
+WORDS = 8  # at most, in an answer
 PAPERS = {
     "rnn": "Transformers are RNNs (Katharopoulos et al. 2020)",
     "rebased": "ReBased and Based (Aksenov et al. 2024; Arora et al. 2024)",
@@ -91,16 +95,20 @@ class Number(NamedTuple):
     unit: str = ""
 
     def shown(self) -> str:
-        return f"{figures(self.ours)}{' ' if self.unit else ''}{self.unit}"
+        return f"{self.rounded(self.ours)}{' ' if self.unit else ''}{self.unit}"
 
     def spread(self) -> str:
         if self.low is None or self.high is None:
             return "-"
-        return f"[{figures(self.low)}, {figures(self.high)}]" + (f" of {self.of}" if self.of else "")
+        return f"[{self.rounded(self.low)}, {self.rounded(self.high)}]" + (f" of {self.of}" if self.of else "")
+
+    def rounded(self, value: float) -> str:
+        """Format for people: a number of tokens is whole, everything else has three or four significant figures."""
+        return figures(float(round(value)) if self.unit == "tokens" and isfinite(value) else value)
 
 
 def number(what: str, paper: str | None, values: Sequence[float], of: str = "seeds", unit: str = "") -> Number:
-    """Return the mean and bootstrap interval of repeated measurements."""
+    """Return the mean and t interval of repeated measurements."""
     return spread(what, paper, interval(list(values)), of, unit)
 
 
@@ -126,14 +134,20 @@ def figures(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of reading the rows; the scoreboard shows the first number."""
+    """The result of reading the rows. The first number is the one that decides, and the scoreboard shows it."""
 
-    outcome: str  # one of OUTCOMES
+    evidence: Evidence  # what the rule found, the regime of the rows, the controls; licence.py makes the outcome of it
     sentence: str  # why, with its numbers
     numbers: Sequence[Number] = ()
-    meaning: str = ""  # for someone choosing a model
+    scope: str = ""  # of these rows: "d = 64, 256 to 1,024 tokens, 5 seeds"
+    meaning: str = ""  # advice for someone choosing a model; dropped where nothing was decided
     tables: Sequence[Table] = ()
     charts: Sequence[Chart | Heat] = ()
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome that the licence allows."""
+        return licence(self.evidence).outcome
 
 
 @dataclass(frozen=True)
@@ -143,13 +157,21 @@ class Claim:
     name: str  # for the command line: linnet reproduce NAME
     number: str  # T6, C2: its number in the list of claims; "" if it has none
     paper: str  # a key of PAPERS
-    question: str  # in plain words, without symbols
-    statement: str  # what the paper says, with its numbers attributed to it
-    rule: str  # how the rows become a verdict
+    statement: str  # true or false, in plain words, without symbols; positive: "holds" is what the paper would expect
+    source: str  # what the paper says, with its numbers attributed to it
+    rule: str  # how the rows become yes, no or open; regime and controls included
+    answers: Mapping[str, str]  # YES and NO -> the answer in at most WORDS words: "Yes, up to 65,536 tokens"
+    change: str  # what would change our mind: the run or the number that would turn the outcome
     units: Callable[[Setting], list[Unit]]
     read: Callable[[Sequence[Row]], Finding]
     needs: str = ""  # optional data that make it stronger, and what is used without them
     place: int | None = None  # position among the claims of its paper; by its number when None
+
+    def __post_init__(self) -> None:
+        long = [words for words in self.answers.values() if len(words.split()) > WORDS]
+        assert set(self.answers) == {YES, NO}, f"{self.name}: answers are needed for yes and no, and for nothing else"
+        assert not long, f"{self.name}: the answer {long[0]!r} has more than {WORDS} words"
+        assert not self.statement.endswith("?"), f"{self.name}: a question is neither true nor false"
 
     def configs(self, setting: Setting) -> list[Config]:
         """Return the configuration of every row of a budget."""
@@ -175,9 +197,9 @@ def mean(values: Mapping[int, float]) -> float:
     return interval(list(values.values())).mean
 
 
-def untested(sentence: str, meaning: str = "") -> Finding:
-    """Return the finding "not testable", with the reason."""
-    return Finding(UNTESTED, sentence, meaning=meaning)
+def untested(sentence: str) -> Finding:
+    """Return the finding of a rule that lacks rows, with the reason."""
+    return Finding(Evidence(UNTESTED), sentence)
 
 
 def by_seed(rows: Sequence[Row], metric: str, **fields: Any) -> dict[int, float]:

@@ -3,6 +3,7 @@
     OUT/run.json        budget, version of linnet, data sets in use, claims: a run resumes with the same
     OUT/rows.jsonl      a row for every piece of work       OUT/clock.json     wall clock of all runs together
     OUT/failures.json   work that failed last time, and why; removed once its rows exist
+    OUT/postponed.json  claims for which the last run had no time left, and what they would cost
 
 A folder of another budget or version, or with other contents, is refused and left untouched.
 """
@@ -10,7 +11,8 @@ A folder of another budget or version, or with other contents, is refused and le
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,10 +24,10 @@ from ...data.folders import data_folder
 from ...errors import StateError
 from ...json_file import read_json
 from ...lock import NAME as LOCK
-from ...schema import Each, Record, Text, Whole, check
+from ...schema import Each, Number, Record, Table, Text, Whole, check
 from .claim import Claim, Setting
 
-RUN, FAILURES = "run.json", "failures.json"
+RUN, FAILURES, POSTPONED = "run.json", "failures.json", "postponed.json"
 DATA = ("mnist", "cifar10", "an4", "fsdd", "text", "fewshot", "tiny-lm")
 FORMAT = 1
 CONTENT = Record(
@@ -33,6 +35,7 @@ CONTENT = Record(
     {"linnet": Text(), "started": Text(), "format": Whole()},
 )
 FAILED = Each(Record({"unit": Text(), "error": Text(), "keys": Each(Text())}, open=True))
+LEFT = Table(Record({"seconds": Number(0), "minutes": Number(0)}))
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def begin(out: Path, budget: str, claims: Sequence[Claim], *, shipped: bool = Fa
         run = replace(run, claims=tuple(dict.fromkeys([*run.claims, *names])))
     else:
         _check_empty(out)
+        _check_data(shipped)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         run = Run(budget, () if shipped else available_data(), tuple(names), started=started)
     out.mkdir(parents=True, exist_ok=True)
@@ -109,6 +113,15 @@ def _check_same(run: Run, out: Path, budget: str, shipped: bool) -> None:
         )
 
 
+def _check_data(shipped: bool) -> None:
+    given = os.environ.get("LINNET_DATA")
+    if given and not shipped and not Path(given).is_dir():
+        raise StateError(
+            f"LINNET_DATA is {given}, and there is no such folder; set it to the folder of the data sets, or use "
+            "--shipped for the data that come with linnet"
+        )
+
+
 def _check_empty(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise StateError(f"{out} is a file; name a folder with --out")
@@ -119,17 +132,33 @@ def _check_empty(out: Path) -> None:
 
 def write_failures(out: Path, failures: Iterable[dict[str, Any]]) -> None:
     """Write the failures of the last run, or remove the file if there are none."""
-    records = list(failures)
-    if records:
-        with atomic(out / FAILURES) as file:
-            file.write(json.dumps(records, indent=1).encode())
-    else:
-        (out / FAILURES).unlink(missing_ok=True)
+    _write(out / FAILURES, list(failures))
 
 
 def read_failures(out: Path) -> list[dict[str, Any]]:
     """Return [{"unit", "error", "keys"}]; a damaged file is refused."""
-    path, way_out = out / FAILURES, "delete it: failed work is retried"
+    return _read(out / FAILURES, FAILED, "delete it: failed work is retried") or []
+
+
+def write_postponed(out: Path, claims: Mapping[str, Mapping[str, float]]) -> None:
+    """Write name -> {"seconds", "minutes"} of the claims without time, or remove the file if there are none."""
+    _write(out / POSTPONED, dict(claims))
+
+
+def read_postponed(out: Path) -> dict[str, dict[str, float]]:
+    """Return what `write_postponed` wrote; a damaged file is refused."""
+    return _read(out / POSTPONED, LEFT, "delete it: the same command continues") or {}
+
+
+def _write(path: Path, records: Any) -> None:
+    if records:
+        with atomic(path) as file:
+            file.write(json.dumps(records, indent=1).encode())
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path, accepted: Any, way_out: str) -> Any:
     if not path.is_file():
-        return []
-    return check(read_json(path, way_out, refuse=StateError), FAILED, path, way_out, refuse=StateError)
+        return None
+    return check(read_json(path, way_out, refuse=StateError), accepted, path, way_out, refuse=StateError)

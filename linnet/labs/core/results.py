@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ... import __version__
 from ...errors import StateError, brief
 from ...json_file import Line, finite_or_none, read_lines
 from ...lock import exclusive
@@ -53,10 +54,17 @@ def key(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
+def row_name(config: Mapping[str, Any]) -> str:
+    """Return the experiment of a row and its first plain settings, for messages."""
+    plain = {name: value for name, value in config.items() if not isinstance(value, (dict, list, tuple))}
+    words = [str(value) if name == "experiment" else f"{name} {value}" for name, value in plain.items()]
+    return ", ".join(words[:5])
+
+
 @cache
 def about() -> dict[str, Any]:
     """Return the origin of this process's numbers: commit of the package, versions, machine."""
-    versions = {name: _version(name) for name in ("linnet", "torch", "numpy")}
+    versions = {"linnet": __version__, **{name: _version(name) for name in ("torch", "numpy")}}
     machine = {"name": processor_name(), "machine": platform.machine(), "cores": os.cpu_count()}
     return {"commit": _commit(), "versions": {"python": platform.python_version(), **versions}, "machine": machine}
 

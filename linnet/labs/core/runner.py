@@ -4,7 +4,8 @@
 
 Only the process that calls `run_all` writes: rows are sent to it as they are computed. A unit that fails, or whose
 process dies, ends there; the others continue, and the rows it yielded are kept. Ctrl-C, or a kill of the parent, ends
-all. By default every worker has one thread, so that N workers fill N cores and the rows do not depend on N.
+all. By default every worker has one thread, so that N workers fill N cores and the rows do not depend on N. A `Gate`
+decides whether a unit starts and when the running ones are ended: a limit of time is one (plan.py).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import os
 import signal
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple, cast
 
 from .results import Row, Store
@@ -45,15 +46,34 @@ class Result(NamedTuple):
 
 
 class Hooks:
-    """Callbacks for the work to do, for rows and for failures; each does nothing unless it is set."""
+    """Callbacks for the work to do, for rows, failures and remarks; each does nothing unless it is set."""
 
     def __init__(
         self,
         start: Callable[..., None] = lambda *given: None,
         row: Callable[[Row], None] = lambda row: None,
         failure: Callable[[Failure], None] = lambda failure: None,
+        remark: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.start, self.row, self.failure = start, row, failure
+        self.start, self.row, self.failure, self.remark = start, row, failure, remark
+
+
+class Gate:
+    """Decides which units start. This one admits all of them and never ends one."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+
+    def admit(self, unit: Any) -> bool:
+        """Return whether a unit may start now; a unit that is refused is skipped, without a failure."""
+        return True
+
+    def finished(self, unit: Any, seconds: float) -> None:
+        """Receive the wall clock of a unit that ended without an error; not called on Ray."""
+
+    def remaining(self) -> float | None:
+        """Return the seconds after which units that still run are ended; None: never."""
+        return None
 
 
 def run_all(
@@ -65,6 +85,7 @@ def run_all(
     threads: int = 1,
     on_row: Callable[[Row], None] | None = None,
     on_failure: Callable[[Failure], None] | None = None,
+    gate: Gate | None = None,
 ) -> list[Failure]:
     """Append every row of every unit to the store; return the units that failed.
 
@@ -72,8 +93,8 @@ def run_all(
     Units start in the order given: put the long ones first.
     """
     failures = []
-    with closing(_results(units, function, check_workers(workers), threads)) as results:
-        for result in results:
+    with closing(results(units, function, workers, threads, gate)) as every:
+        for result in every:
             if result.row is not None:
                 store.append(result.row)
                 if on_row is not None:
@@ -98,28 +119,37 @@ def check_workers(workers: int | str) -> int | str:
     return count
 
 
-def _results(units: Sequence[Any], function: Function, workers: int | str, threads: int) -> Results:
+def results(
+    units: Sequence[Any], function: Function, workers: int | str, threads: int = 1, gate: Gate | None = None
+) -> Results:
+    """Yield the events of all units; the arguments are those of `run_all`."""
+    workers, gate = check_workers(workers), gate or Gate()
     if threads < 1:
         raise ValueError(f"threads is {threads}; accepted: 1 or more for each worker")
     if workers == "ray":
-        return _on_ray(units, function, threads)
+        from .ray_runner import on_ray
+
+        return on_ray(units, function, threads, gate)
     if workers == 1:
-        return _here(units, function, threads)
-    return _on_processes(units, function, min(int(workers), len(units)), threads)
+        return _here(units, function, threads, gate)
+    return _on_processes(units, function, min(int(workers), len(units)), threads, gate)
 
 
-def _here(units: Sequence[Any], function: Function, threads: int) -> Results:
+def _here(units: Sequence[Any], function: Function, threads: int, gate: Gate) -> Results:
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for unit in units:
+        for unit in filter(gate.admit, units):
+            began = gate.clock()
             try:
                 for row in function(unit):
                     yield Result(unit, row)
             except Exception as error:
                 yield Result(unit, error=sentence(error))
+            else:
+                gate.finished(unit, gate.clock() - began)
     finally:
         torch.set_num_threads(before)
 
@@ -131,18 +161,23 @@ class Worker(NamedTuple):
     unit: Any
 
 
-def _on_processes(units: Sequence[Any], function: Function, count: int, threads: int) -> Results:
+def _on_processes(units: Sequence[Any], function: Function, count: int, threads: int, gate: Gate) -> Results:
     """Reuse workers from unit to unit, each with its own pipe, so that the death of one does not block the others."""
-    waiting = deque(units)
+    waiting = filter(gate.admit, units)  # asked when a worker is free, not before
     busy: dict[Connection, Worker] = {}
     started: list[SpawnProcess] = []
     try:
-        while waiting or busy:
-            while waiting and len(busy) < count:
+        while True:
+            while len(busy) < count and (unit := next(waiting, None)) is not None:
                 connection, process = _start(function, threads)
                 started.append(process)
-                busy[connection] = _assign(connection, process, waiting.popleft())
-            for connection in cast("list[Connection]", wait(list(busy))):
+                busy[connection] = _assign(connection, process, unit)
+            if not busy:
+                return
+            ready = cast("list[Connection]", wait(list(busy), gate.remaining()))
+            if not ready and gate.remaining() == 0:
+                return
+            for connection in ready:
                 worker = busy[connection]
                 message = _receive(connection, worker.process)
                 if "row" in message:
@@ -150,11 +185,14 @@ def _on_processes(units: Sequence[Any], function: Function, count: int, threads:
                     continue
                 if "error" in message:
                     yield Result(worker.unit, error=message["error"])
-                del busy[connection]
-                if waiting and "dead" not in message:
-                    busy[connection] = _assign(connection, worker.process, waiting.popleft())
                 else:
+                    gate.finished(worker.unit, message["seconds"])
+                del busy[connection]
+                following = None if "dead" in message else next(waiting, None)
+                if following is None:
                     connection.close()  # a worker exits at the end of its pipe
+                else:
+                    busy[connection] = _assign(connection, worker.process, following)
     finally:
         _end(started)
 
@@ -166,7 +204,7 @@ def _assign(connection: Connection, process: SpawnProcess, unit: Any) -> Worker:
 
 
 def _receive(connection: Connection, process: SpawnProcess) -> dict[str, Any]:
-    """Return the next message of a worker: a row, done, or an error, also if its process died."""
+    """Return the next message of a worker: a row, its seconds at the end, or an error, also if its process died."""
     try:
         message: dict[str, Any] = connection.recv()
         return message
@@ -217,10 +255,11 @@ def _work(connection: Connection, function: Function, threads: int) -> None:
             (unit,) = connection.recv()
         except EOFError:
             return
+        began = perf_counter()
         try:
             for row in function(unit):
                 connection.send({"row": row})
-            connection.send({"done": True})
+            connection.send({"seconds": perf_counter() - began})
         except Exception as error:
             connection.send({"error": sentence(error)})
         except KeyboardInterrupt:  # from a unit that handles signals itself
@@ -232,45 +271,6 @@ def _exit_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)  # the parent was killed: no process is left to receive rows
-
-
-def _on_ray(units: Sequence[Any], function: Function, threads: int) -> Results:
-    """Run each unit as a task that streams its rows back; files it writes must be visible to every machine."""
-    try:
-        import ray as installed
-    except ImportError:
-        raise ValueError(
-            "workers is ray, and ray is not installed; run pip install 'linnet[sweep]', or give a number"
-        ) from None
-    ray: Any = installed  # its types change between versions
-    started = not ray.is_initialized()
-    if started:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": os.cpu_count()}
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **here)
-
-    @ray.remote(num_cpus=threads, max_retries=0, num_returns="streaming")
-    def task(unit: Any) -> Iterator[Row]:
-        import torch
-
-        torch.set_num_threads(threads)
-        yield from function(unit)
-
-    running = {task.remote(unit): unit for unit in units}
-    try:
-        while running:
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            try:
-                yield Result(running[ready], ray.get(next(ready)))
-            except StopIteration:
-                del running[ready]
-            except ray.exceptions.RayError as error:
-                yield Result(running.pop(ready), error=sentence(getattr(error, "cause", None) or error))
-    finally:
-        for left in running:
-            ray.cancel(left, force=True)
-        if started:
-            ray.shutdown()
 
 
 def sentence(error: BaseException) -> str:

@@ -1,6 +1,7 @@
-"""Verdicts and their tables: the vocabulary in which every experiment states its result.
+"""The vocabulary in which every experiment states its result: what a rule found, and the outcome that may be printed.
 
-CONFIRMED, REFUTED, UNCLEAR, UNTESTED     the possible outcomes of a rule; UNTESTED where it lacks rows
+YES, NO, OPEN                               what a rule reads from rows: the statement is true, false, undecided
+HOLDS, FAILS, CLOSE, SEEN, NOT_SEEN, UNTESTED     the outcome, once licence.py has looked at regime and controls
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .intervals import Interval, interval
+from .intervals import Interval, share_interval
 
-CONFIRMED, REFUTED, UNCLEAR, UNTESTED = "confirmed", "refuted", "unclear", "not testable"
-FEWEST = 3  # seeds that a cell needs for a verdict
+YES, NO, OPEN = "yes", "no", "open"
+HOLDS, FAILS, CLOSE, UNTESTED = "holds", "does not hold", "too close to call", "not tested here"
+SEEN, NOT_SEEN = "seen here", "not seen here"  # outside the regime of the statement: at this size only
+ERROR = "error"
+OUTCOMES = (HOLDS, FAILS, CLOSE, SEEN, NOT_SEEN, UNTESTED)
+FEWEST = 3  # seeds that a cell needs before a rule looks at it
 Cell = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a rule, and why in one sentence with its numbers."""
+    """What a rule found, YES, NO, OPEN or UNTESTED where it lacks rows, and why in one sentence with its numbers."""
 
-    outcome: str
+    state: str
     sentence: str
 
 
@@ -34,15 +39,17 @@ class Table:
 
 
 def intervals(cells: dict[Cell, dict[int, float]]) -> dict[Cell, Interval]:
-    return {cell: interval(list(seeds.values())) for cell, seeds in cells.items()}
+    """Return the intervals of the accuracies of cells."""
+    return {cell: share_interval(list(seeds.values())) for cell, seeds in cells.items()}
 
 
 def missing(cells: Mapping[Cell, Mapping[int, float]], wanted: Iterable[Cell]) -> Verdict | None:
-    """Return the verdict "not testable" if a cell that the rule needs has fewer than FEWEST seeds, else None."""
+    """Return the verdict UNTESTED if a cell that the rule needs has fewer than FEWEST seeds, else None."""
     for cell in wanted:
         if len(cells.get(cell, {})) < FEWEST:
             has = len(cells.get(cell, {}))
-            return Verdict(UNTESTED, f"{', '.join(map(shown, cell))}: {has} seeds, and the rule wants {FEWEST} or more")
+            seeds = f"{has} seed{'s' * (has != 1)}"
+            return Verdict(UNTESTED, f"{', '.join(map(shown, cell))}: {seeds}, and the rule needs {FEWEST} or more")
     return None
 
 

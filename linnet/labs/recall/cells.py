@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.chart import Chart, Heat
 from ..core.claim import Number, spread
-from ..core.intervals import interval
+from ..core.intervals import interval, share_interval
 from ..core.results import Row
 from ..core.verdicts import Cell
 from .config import RecallConfig
@@ -26,9 +26,10 @@ NAMES = {
     "conv": "convolutions alone", "delta": "the delta rule", "gated_delta": "the gated delta rule", "gla": "GLA",
     "mamba2": "Mamba-2", "window": "a window", "zero-floor": "Based less its floor",
 }  # fmt: skip
-RECALL, INTERVALS = "recall", "mean over seeds and 95 % of its bootstrap"
+RECALL, INTERVALS = "recall", "mean over seeds and its 95 % t interval"
 Charts = list[Chart | Heat]
 Point = tuple[Any, ...]  # x, mean, low, high
+Curve = Sequence[Sequence[float]]  # [[step, accuracy], ...]
 
 
 def grid(base: RecallConfig, **axes: Iterable[Any]) -> list[RecallConfig]:
@@ -39,17 +40,27 @@ def grid(base: RecallConfig, **axes: Iterable[Any]) -> list[RecallConfig]:
     return configs
 
 
-def by_cell(rows: Sequence[Row], key: Callable[[RecallConfig], Cell], metric: str = "accuracy") -> dict[Cell, Any]:
-    """Return cell -> {seed: metric} at the learning rate that is best on the validation sequences."""
+def chosen(rows: Sequence[Row], key: Callable[[RecallConfig], Cell]) -> dict[Cell, dict[int, Row]]:
+    """Return cell -> {seed: row} at the learning rate that is best on the validation sequences."""
     runs: dict[Cell, dict[float, dict[int, Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         config = RecallConfig.from_dict(row["config"])
         if not config.stop_at:
             runs[key(config)][config.lr][config.seed] = row
+    return {cell: dict(sorted(rates[best_rate(rates)].items())) for cell, rates in runs.items()}
+
+
+def by_cell(rows: Sequence[Row], key: Callable[[RecallConfig], Cell], metric: str = "accuracy") -> dict[Cell, Any]:
+    """Return cell -> {seed: metric} at the chosen learning rate."""
     return {
-        cell: {seed: row["metrics"][metric] for seed, row in sorted(rates[best_rate(rates)].items())}
-        for cell, rates in runs.items()
+        cell: {seed: row["metrics"][metric] for seed, row in seeds.items()} for cell, seeds in chosen(rows, key).items()
     }
+
+
+def curves_of(rows: Sequence[Row], key: Callable[[RecallConfig], Cell], cells: Iterable[Cell]) -> list[Curve]:
+    """Return the accuracy during training of every run of some cells; empty where none was kept."""
+    runs = chosen(rows, key)
+    return [row["metrics"].get("curve") or [] for cell in cells for row in runs.get(cell, {}).values()]
 
 
 def best_rate(rates: dict[float, dict[int, Row]]) -> float:
@@ -74,6 +85,11 @@ def known(cells: dict[Cell, dict[int, dict[str, Any]]], name: str) -> dict[Cell,
 def mean(what: str, seeds: Mapping[int, float], paper: str | None = None) -> Number:
     """Return the mean over seeds and its interval as a number of the report."""
     return spread(what, paper, interval(list(seeds.values())))
+
+
+def recall(what: str, seeds: Mapping[int, float], paper: str | None = None) -> Number:
+    """Return `mean` of a share from 0 to 1."""
+    return spread(what, paper, share_interval(list(seeds.values())))
 
 
 def point(x: Any, seeds: Mapping[int, float]) -> Point:

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...json_file import finite_or_none
+from ..core.claim import Claim
+from ..core.judgement import judged
+from ..core.licence import licence
 from ..core.results import Row
 from ..core.verdicts import Table
 from .study import RecallClaim
 from .sweep import summarise
 
-FORMAT = 1
+FORMAT = 2
 
 
 def document(rows: Sequence[Row], minutes: float) -> dict[str, Any]:
@@ -19,18 +22,17 @@ def document(rows: Sequence[Row], minutes: float) -> dict[str, Any]:
     return dict(finite_or_none({**about(rows, minutes), "cells": [cell.to_dict() for cell in summarise(rows)]}))
 
 
-def study_document(study: RecallClaim, rows: Sequence[Row], minutes: float) -> dict[str, Any]:
-    """Return a study's question, tables and verdict."""
+def study_document(study: Claim, rows: Sequence[Row], minutes: float) -> dict[str, Any]:
+    """Return a claim's statement, outcome and tables; the outcome is that of `linnet reproduce` for the same rows."""
     read = study.read(rows)
-    summary: dict[str, Any] = {
-        "name": study.name,
-        "claim": study.number,
-        "question": study.question,
-        "expected": study.statement,
-    }
-    summary |= {"rule": study.rule, "outcome": read.outcome, "sentence": read.sentence, "meaning": read.meaning}
-    summary |= {"tables": table_dicts(read.tables), "maps": study.maps(rows)}
+    summary = claim_words(study) | judged(study, read, licence(read.evidence))
+    summary |= {"tables": table_dicts(read.tables), "maps": study.maps(rows) if isinstance(study, RecallClaim) else []}
     return dict(finite_or_none({**about(rows, minutes), **summary}))
+
+
+def claim_words(claim: Claim) -> dict[str, Any]:
+    words = {name: getattr(claim, name) for name in ("name", "statement", "source", "rule", "change")}
+    return words | {"claim": claim.number}
 
 
 def table_dicts(tables: Iterable[Table]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ occurred before: `rare` = 1, every repeated bigram, comes close to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import exp, log, nan
 from pathlib import Path
 from time import monotonic
@@ -21,20 +22,21 @@ from torch import Tensor
 
 from ...data import TextSource
 from ...errors import StateError
+from ...json_file import finite_or_none
 from ...models import LanguageModel
 from ...targets import IGNORE
-from ...train import TrainingDiverged, fit
+from ...train import Event, TrainingDiverged, fit
 from ..core.clock import CLOCK, Clock, run_timed
 from ..core.results import ROWS, Row, Store, check_experiment, make_row
 from ..core.runner import Failure, Hooks, check_workers
 from .language_config import EXPERIMENT, Plan, TextConfig, Unit
+from .language_table import BATCH, PARTS, Losses, by_table
 from .language_text import prepared
 from .tasks import Bigrams, recall_hits
 
-BATCH = 32  # windows per forward pass
-PARTS = ("hits", "rest")
 FOLDER = "text"  # of the tokenizer and the tokens, next to the rows
-Losses = dict[str, tuple[float, int]]  # part -> sum of nats, number of targets
+POINTS, WATCHED = 8, 16  # of a training curve, by which convergence is judged: how many, and windows of each
+Curve = list[tuple[int, float]]  # (step, mean nats)
 
 
 def run(unit: Unit) -> Row:
@@ -43,15 +45,16 @@ def run(unit: Unit) -> Row:
     config, text = unit.config, unit.text
     torch.manual_seed(config.seed)
     model = LanguageModel(config.model(text.tokenizer().vocab_size))
-    ending = train(model, text.windows("train", config.seq_len), config)
+    held, curve = text.windows("valid", config.seq_len), Curve()
+    ending = train(model, text.windows("train", config.seq_len), config, held, curve)
     seconds = monotonic() - began
     bigrams = text.bigrams()
     most = bigrams.most(config.rare)
-    held = text.windows("valid", config.seq_len)
     first, last = config.chosen_on, min(held.length, config.chosen_on + config.windows)
     metrics: dict[str, Any] = measured(evaluate(model, held, bigrams, most, range(first, last)))
     chosen = measured(evaluate(model, held, bigrams, most, range(first)))["all"]["loss"]
     metrics |= {"chosen_by": -chosen, "most": most, "ending": ending, "state_bytes": model.state_bytes(config.seq_len)}
+    metrics |= {"table": finite_or_none(measured(by_table(text, config))), "curve": finite_or_none(curve)}
     return make_row(config.to_dict(), metrics, seconds, {"parameters": model.parameter_count()})
 
 
@@ -60,10 +63,24 @@ def rows_of(unit: Unit) -> Iterator[Row]:
     yield run(unit)
 
 
-def train(model: LanguageModel, source: TextSource, config: TextConfig) -> str:
-    """Train in place; return how it ended: "" or "diverged"."""
+def train(
+    model: LanguageModel,
+    source: TextSource,
+    config: TextConfig,
+    held: TextSource | None = None,
+    curve: Curve | None = None,
+) -> str:
+    """Train in place; return how it ended: "" or "diverged". curve: gets the loss on windows that choose a rate."""
+
+    def watch(event: Event) -> None:
+        if event.kind == "eval" and curve is not None:
+            curve.append((event.step, event.values["loss"]))
+
+    how = config.training()
+    if held is not None:
+        how = replace(how, eval_every=max(1, config.steps // POINTS), eval_rows=min(WATCHED, config.chosen_on))
     try:
-        result = fit(model, source, None, config.training())
+        result = fit(model, source, held, how, on_event=watch)
     except TrainingDiverged:
         return "diverged"
     if result.stopped:  # half a run is not a row

@@ -1,41 +1,31 @@
-"""The verdict of `linnet recall text`: losses of each mixer on hits and on the rest, and gaps to softmax.
+"""The rule about language models on text: losses of each mixer on hits and on the rest, and gaps to softmax.
 
     gap(mixer, part) = loss(mixer, part) - loss(softmax, part), seed by seed, in nats
+    more on hits     = gap(mixer, hits) - gap(mixer, rest): what the rule judges
     share of hits    = gap on hits x number of hits / gap on all targets x their number: Zoology's 82 %
 
-The rule was fixed before any row was computed. Each mixer runs at the rate that is best on the validation windows.
+Two controls precede it: softmax is better on hits than a table of bigram counts, and the others are behind softmax at
+all. Each mixer runs at the rate that is best on the validation windows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp
-from typing import Any
 
-from ...json_file import finite_or_none
 from ..core.intervals import Interval, interval, paired
+from ..core.licence import Control, Regime, converged, regime
 from ..core.results import Row
-from ..core.verdicts import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Table, Verdict
-from .cells import best_rate
-from .document import about, table_dicts
-from .language import PARTS
+from ..core.verdicts import FEWEST, NO, OPEN, UNTESTED, YES, Table, Verdict
+from .cells import NAMES, best_rate
 from .language_config import TextConfig
+from .language_table import PARTS
+from .study import Judged
 
 SOFTMAX, LINEAR = "softmax", ("based", "rebased")
-ENOUGH = 3  # seeds
-QUESTION = (
-    "Do linear kernels lose to softmax attention on what could be looked up, and do Based and ReBased differ there?"
-)
-EXPECTED = (
-    "Zoology: gated convolutions lose 82 % of their gap on hits; ReBased's paper, where a hit is any token that stood "
-    "before: perplexity 3.07 softmax, 3.27 Based, 3.25 ReBased on hits, 33.95, 37.02, 36.73 on the rest"
-)
-RULE = (
-    "confirmed if softmax is ahead of Based and of ReBased by more on hits than on the rest, and the two differ on "
-    f"hits by less than either is behind, each difference above 0 with its interval over {ENOUGH} seeds or more; "
-    "refuted if one of them is below 0 with its interval"
-)
+PAPER = "150 million parameters, 20,000 steps"
+MILLIONS, STEPS = 150, 20_000
 LOSSES = (
     "mixer",
     "hits",
@@ -48,17 +38,8 @@ LOSSES = (
     "rate",
     "s",
 )
-GAPS = ("mixer", "behind softmax on hits", "on the rest", "more on hits", "share of hits")
+GAPS = ("mixer", "more than softmax on hits", "on the rest", "difference", "share of hits")
 Runs = dict[str, dict[int, Row]]  # mixer -> seed -> row
-
-
-def document(rows: Sequence[Row], minutes: float) -> dict[str, Any]:
-    """Return one comparison as JSON values, in the form of a study's document."""
-    runs = by_mixer(rows)
-    result = verdict(runs)
-    summary: dict[str, Any] = {"name": "text", "claim": "C12", "question": QUESTION, "expected": EXPECTED, "rule": RULE}
-    summary |= {"outcome": result.outcome, "sentence": result.sentence, "tables": table_dicts(tables_of(runs))}
-    return dict(finite_or_none({**about(rows, minutes), **summary}))
 
 
 def by_mixer(rows: Sequence[Row]) -> Runs:
@@ -86,25 +67,63 @@ def verdict(runs: Runs) -> Verdict:
     if absent:
         return Verdict(UNTESTED, f"no row for {absent[0]}" + (" and others" if absent[1:] else ""))
     seeds = set.intersection(*(set(runs[mixer]) for mixer in (SOFTMAX, *LINEAR)))
-    if len(seeds) < ENOUGH:
+    if len(seeds) < FEWEST:
         names = ", ".join((SOFTMAX, *LINEAR))
-        return Verdict(UNTESTED, f"{names} have {len(seeds)} seeds in common; {ENOUGH} are needed")
-    differences = {f"{m}: behind on hits by more than on the rest by": more_on_hits(runs, m) for m in LINEAR}
-    differences["behind softmax on hits by more than they differ by"] = closer_together(runs, sorted(seeds))
-    sentence = "; ".join(f"{name} {gap}" for name, gap in differences.items())
-    if all(gap.low > 0 for gap in differences.values()):
-        return Verdict(CONFIRMED, sentence)
-    return Verdict(REFUTED if any(gap.high < 0 for gap in differences.values()) else UNCLEAR, sentence)
+        plural = "" if len(seeds) == 1 else "s"
+        return Verdict(UNTESTED, f"{names} have {len(seeds)} seed{plural} in common; {FEWEST} are needed")
+    more = {mixer: more_on_hits(runs, mixer) for mixer in LINEAR}
+    sentence = "loss on hits beyond softmax's, less that on the rest, in nats: "
+    sentence += "; ".join(f"{NAMES[mixer]} {gap}" for mixer, gap in more.items())
+    row = next(iter(runs[LINEAR[0]].values()))
+    where = text_regime(row["info"]["parameters"], row["config"]["steps"])
+    curves = [one["metrics"].get("curve") or [] for mixer in (SOFTMAX, *LINEAR) for one in runs[mixer].values()]
+    controls = [looks_up(runs), behind(runs), converged("a model", curves)]
+    scope = f"{where.here} on {row['config']['text']}, {len(seeds)} seeds"
+    return Judged(state_of(more), sentence, where, controls, len(seeds), scope)
+
+
+def text_regime(parameters: int, steps: int) -> Regime:
+    """Return the regime of a language model: the paper trained one size for one number of steps."""
+    millions = parameters / 1e6
+    here = f"{millions:.3g} million parameters, {steps:,} steps"
+    sizes = (round(millions, 3), MILLIONS, MILLIONS), (steps, STEPS, STEPS)
+    return regime(PAPER, here, million_parameters=sizes[0], steps=sizes[1])
+
+
+def state_of(more: Mapping[str, Interval]) -> str:
+    """Return what the gaps on hits less those on the rest say."""
+    if any(gap.high < 0 for gap in more.values()):
+        return NO
+    return YES if all(gap.low > 0 for gap in more.values()) else OPEN
+
+
+def ahead_of_table(runs: Runs) -> Interval | None:
+    """Return the nats by which softmax is better on hits than the table; None where no table was measured."""
+    measured = [row["metrics"] for row in runs[SOFTMAX].values() if "table" in row["metrics"]]
+    return interval([one["table"]["hits"]["loss"] - one["hits"]["loss"] for one in measured]) if measured else None
+
+
+def looks_up(runs: Runs) -> Control:
+    """Return the control that softmax is better on hits than a table that looks nothing up."""
+    ahead = ahead_of_table(runs)
+    name, short = "softmax looks things up", "softmax looks nothing up"
+    if ahead is None:
+        return Control(name, False, "no table of bigram counts was measured, so what softmax learned is unknown", short)
+    detail = f"on hits softmax is better than a table of bigram counts by {ahead} nats; more than 0 is needed"
+    return Control(name, ahead.low > 0, detail, short)
+
+
+def behind(runs: Runs) -> Control:
+    """Return the control that there is a gap to explain: both kernels lose more than softmax on all tokens."""
+    every = {mixer: interval(list(gaps(runs, mixer, "all").values())) for mixer in LINEAR}
+    least = min(every, key=lambda mixer: every[mixer].low)
+    detail = f"over all tokens the loss of {NAMES[least]} less that of softmax is {every[least]} nats; more than 0 is "
+    detail += "needed, or there is no gap to explain"
+    return Control("the kernels are behind softmax", every[least].low > 0, detail, "no gap to explain")
 
 
 def more_on_hits(runs: Runs, mixer: str) -> Interval:
     return paired(gaps(runs, mixer, "hits"), gaps(runs, mixer, "rest"))
-
-
-def closer_together(runs: Runs, seeds: Sequence[int]) -> Interval:
-    """Return the smaller of the two gaps on hits minus the distance between the two kernels."""
-    first, second = (gaps(runs, mixer, "hits") for mixer in LINEAR)
-    return interval([min(first[seed], second[seed]) - abs(first[seed] - second[seed]) for seed in seeds])
 
 
 def tables_of(runs: Runs) -> list[Table]:
@@ -113,7 +132,7 @@ def tables_of(runs: Runs) -> list[Table]:
     others = [mixer for mixer in runs if mixer != SOFTMAX and SOFTMAX in runs and set(runs[mixer]) & set(runs[SOFTMAX])]
     if others:
         lines = [_gaps_line(runs, mixer) for mixer in others]
-        tables.append(Table(GAPS, lines, "nats behind softmax at the same seed"))
+        tables.append(Table(GAPS, lines, "loss less that of softmax at the same seed, in nats (below 0: ahead)"))
     return tables
 
 
@@ -124,7 +143,7 @@ def _title(runs: Runs) -> str:
     config, metrics = row["config"], row["metrics"]
     hits, every = metrics["hits"]["targets"], metrics["all"]["targets"]
     rare = f"bigrams seen at most {metrics['most']} times in training"
-    return f"{config['text']}: {hits:,} hits of {every:,} held-out tokens, {rare}; mean nats and their 95 % interval"
+    return f"{config['text']}: {hits:,} hits of {every:,} held-out tokens, {rare}; mean nats and their 95 % t interval"
 
 
 def _losses_line(mixer: str, rows: list[Row], runs: Runs) -> tuple[str, ...]:
@@ -141,6 +160,6 @@ def _gaps_line(runs: Runs, mixer: str) -> tuple[str, ...]:
     counts = next(iter(runs[mixer].values()))["metrics"]
     on_hits = sum(hits.values()) * counts["hits"]["targets"]
     whole = on_hits + sum(rest.values()) * counts["rest"]["targets"]
-    share = f"{on_hits / whole:.0%}" if whole > 0 and on_hits > 0 else "-"
+    share = f"{on_hits / whole:.0%}" if 0 < on_hits <= whole else "-"  # no share of a gap that has two signs
     means = (str(interval(list(seeds.values()))) for seeds in (hits, rest))
     return (mixer, *means, str(more_on_hits(runs, mixer)), share)

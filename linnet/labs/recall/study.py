@@ -5,7 +5,7 @@
 
 Budgets are those of every claim, and two more that only `linnet recall study` takes:
 
-    smoke   seconds, to check that it runs         long    minutes: the tables of docs/science/recall.md
+    smoke   seconds, to check that it runs         long    minutes: the larger tables of docs/science/recall.md
     quick   under a minute on 2 cores              day     more seeds, rates and lengths; about a day for all studies
     hour    its share of an hour for all claims    paper   the published sizes
 """
@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.claim import BUDGETS as EVERY_CLAIM
-from ..core.claim import Chart, Claim, Finding, Heat, Number, Setting, Unit, untested
+from ..core.claim import Chart, Claim, Evidence, Finding, Heat, Number, Setting, Unit, untested
+from ..core.intervals import Interval
+from ..core.licence import EVERYWHERE, Control, Regime
 from ..core.results import Row
-from ..core.verdicts import UNTESTED, Table, Verdict
+from ..core.verdicts import NO, OPEN, UNTESTED, YES, Table, Verdict
+from .bench import Bench, regime_of, scope_of
 from .config import RecallConfig
 from .run import rows_of
 from .work import SLOW, cost
@@ -31,6 +34,7 @@ LONGER, SEEDS = 2, 5  # of `enlarged`: factor on the steps, number of seeds
 PER_STEP, PER_COST = 1.5e-3, 1.3e-6  # seconds of one core
 Configs = Callable[[str], Sequence[RecallConfig]]
 Maps = list[dict[str, Any]]
+Place = TypeVar("Place")
 
 
 def no_maps(rows: Sequence[Row]) -> Maps:
@@ -45,8 +49,40 @@ class RecallClaim(Claim):
 
 
 @dataclass(frozen=True)
+class Judged(Verdict):
+    """A verdict with what licenses it (core/licence.py): the regime of its rows, its controls, its seeds."""
+
+    regime: Regime = EVERYWHERE
+    controls: Sequence[Control] = ()
+    repeats: int | None = None
+    scope: str = ""
+
+
+def judged(
+    state: str, sentence: str, rows: Sequence[Row], bench: Bench, seeds: int, controls: Sequence[Control]
+) -> Judged:
+    """Return the verdict of a rule, with the regime and the scope of its rows."""
+    return Judged(state, sentence, regime_of(rows, bench), controls, seeds, scope_of(rows, seeds))
+
+
+def everywhere(states: Sequence[str]) -> str:
+    """Return YES or NO where every part of a rule agrees, else OPEN."""
+    return states[0] if states and len(set(states)) == 1 and states[0] in (YES, NO) else OPEN
+
+
+def deciding(state: str, gaps: Mapping[Place, Interval], *, one_refutes: bool = False) -> Place:
+    """Return where the gap lies on which the outcome rests, which a scoreboard shows.
+
+    That is the smallest of a yes, and of a no the largest, or the smallest where one place is enough to refute.
+    """
+    if state != NO:
+        return min(gaps, key=lambda place: gaps[place].low)
+    return (min if one_refutes else max)(gaps, key=lambda place: gaps[place].high)
+
+
+@dataclass(frozen=True)
 class Reading:
-    """Turns rows into a finding; `meaning` maps each outcome to its meaning for someone choosing a model."""
+    """Turns rows into a finding; `meaning` maps what the rule found to advice for someone choosing a model."""
 
     verdict: Callable[[Sequence[Row]], Verdict]
     numbers: Callable[[Sequence[Row]], list[Number]]  # called only when the rule has the rows it needs
@@ -58,12 +94,12 @@ class Reading:
         if not rows:
             return untested("a quick run is too short for most of its models to learn anything: take --budget hour")
         result = self.verdict(rows)
-        if result.outcome == UNTESTED:
-            numbers = []
-            meaning = "Nothing can be read from this run; a larger budget has the rows that the rule wants."
-        else:
-            numbers, meaning = self.numbers(rows), self.meaning[result.outcome]
-        return Finding(result.outcome, result.sentence, numbers, meaning, self.tables(rows), self.charts(rows))
+        tables, charts = self.tables(rows), self.charts(rows)
+        if not isinstance(result, Judged):
+            return Finding(Evidence(UNTESTED), result.sentence, tables=tables, charts=charts)
+        evidence = Evidence(result.state, result.regime, result.controls, result.repeats)
+        meaning = self.meaning[result.state]
+        return Finding(evidence, result.sentence, self.numbers(rows), result.scope, meaning, tables, charts)
 
 
 def recall_claim(
@@ -76,7 +112,7 @@ def recall_claim(
     meaning: Mapping[str, str],
     **about: Any,
 ) -> RecallClaim:
-    """Return the claim of a study. about: name, number, question, statement, rule and maps of the claim."""
+    """Return the claim of a study. about: name, number, statement, source, rule, answers, change and maps."""
     reading = Reading(verdict, numbers, tables, charts, meaning)
     return RecallClaim(paper="rebased", units=partial(units, configs), read=reading, **about)
 

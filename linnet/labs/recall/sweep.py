@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import unknown
 from ...layers import MIXERS
-from ..core.intervals import Interval, interval, share, window
+from ..core.intervals import Interval, interval, share, share_interval, window
 from ..core.results import Row, key
 from .cells import best_rate
 from .config import RecallConfig
@@ -157,7 +157,7 @@ def _summary(cell: RecallConfig, rates: dict[float, dict[int, Row]]) -> Summary:
     by_rate = {rate: interval([r["metrics"]["accuracy"] for r in seeds.values()]).mean for rate, seeds in rates.items()}
     return Summary(
         config=cell.replace(lr=best),
-        accuracy=interval(accuracies),
+        accuracy=share_interval(accuracies),
         solved=share(accuracies, SOLVED),
         transition=median(steps) if steps else None,
         window=window(by_rate, IN_WINDOW),

@@ -7,6 +7,7 @@ Values that an axis cannot show (None, NaN, infinity, and zero or less on a loga
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil, floor, isfinite, log10
@@ -16,6 +17,7 @@ TEXT = 11  # font size of all text on a drawing
 LETTER = 0.56 * TEXT  # approximate width of a letter
 POWERS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MIN, MAX = 1e-307, 1.7e308  # nearly the smallest and the largest float
+EXPONENT = re.compile(r"(?<![\w.])(-?)(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b")
 LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -91,8 +93,19 @@ def short(value: Any) -> str:
     if not usable(value, False):
         return "-" if value is None or isinstance(value, float) else str(value)
     if abs(value) >= 1e9 or 0 < abs(value) < 1e-3:
-        return f"{value:.2g}"
+        return readable(f"{value:.2g}")
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def readable(words: str) -> str:
+    """Return the words with powers of ten for exponents: 6.2e-16 is 6.2 × 10⁻¹⁶, and 1e-3 is 10⁻³."""
+
+    def power(match: re.Match[str]) -> str:
+        sign, digits, minus, exponent = match.groups()
+        ten = "10" + (minus.replace("+", "") + exponent).translate(POWERS)
+        return f"{sign}{ten}" if digits == "1" else f"{sign}{digits} × {ten}"
+
+    return EXPONENT.sub(power, words)
 
 
 def fitting(places: Sequence[float], words: Sequence[str]) -> list[int]:

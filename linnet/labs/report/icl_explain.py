@@ -6,11 +6,17 @@ from typing import Any
 
 from ..core.chart import Chart
 from . import icl_explain_figures as draw
+from .axes import readable
 from .chart import STYLE, figure
-from .page import figures, numbered, page, paragraph, section, table
+from .page import figures, numbered, page, paragraph, prose, section, table
 
 Document = dict[str, Any]
 ROUNDING = 1e-18  # a loss below this is 0
+LEARNED = 0.9  # of the loss of always answering 0: a model above it has learned nothing
+DIVERGES = 0.01  # share of diverging sequences from which means say little
+WARNING = """
+.warning { border-left: 4px solid #b3352e; background: var(--card); padding: .6rem .9rem; font-weight: 600; }
+"""
 SMALL = ".several .figures { grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }"
 MEANING = (
     "ω_xx improves the condition number, ω_yx steps along the gradient, ω_xy shortens the steps when the labels are "
@@ -24,8 +30,31 @@ def html(document: Document) -> str:
     parts = [_summary(document), _layers(document), _numbers(document), _profiles(document), _distances(document)]
     if document["ablation"] is not None:
         parts.append(_ablation(document))
-    title = f"{model['kind'].upper()}, {model['layers']} layers, {document['noise']}: layer by layer"
-    return page(title, parts, STYLE + SMALL)
+    title = f"{model['kind'].upper()}, {layers(model)}, {document['noise']}: layer by layer"
+    return page(title, parts, STYLE + SMALL + WARNING)
+
+
+def layers(model: Document) -> str:
+    return f"{model['layers']} layer{'' if model['layers'] == 1 else 's'}"
+
+
+def warnings(document: Document) -> list[str]:
+    """Return what a reader must know first: that nothing was learned, or that means are those of a few sequences.
+
+    Answering 0 has ½|w_oracle|² above the oracle, on average d / 2 less the oracle's own loss.
+    """
+    score, lines = document["score"], []
+    zero = document["model"]["d"] / 2 - (score["oracle"] or 0.0)
+    if score["trimmed"] is None or score["trimmed"] >= LEARNED * zero:
+        lines.append(
+            f"Nothing was learned: the loss above the oracle is {shown(score['trimmed'])} without the worst 1 % of the "
+            f"sequences, and always answering 0 would have {shown(zero)}. Do not read the layers below as a method."
+        )
+    if score["diverged"] is None or score["diverged"] > DIVERGES:
+        lines.append(
+            f"{percent(score['diverged'])} of the sequences diverge: means are those of a few, so read the medians."
+        )
+    return lines
 
 
 def _summary(document: Document) -> str:
@@ -44,8 +73,10 @@ def _summary(document: Document) -> str:
         f"the true sigma. Every other number is from {document['sequences']:,} sequences per noise level, seed "
         f"{document['seed']}. sigma is a standard deviation."
     )
+    warned = "".join(f'<p class="warning" role="note">{prose(line)}</p>' for line in warnings(document))
     return (
-        paragraph(about)
+        warned
+        + paragraph(about)
         + paragraph(method, soft=True)
         + (paragraph(f"Trained with: {origin}.", soft=True) if origin else "")
     )
@@ -133,12 +164,14 @@ def score_cells(score: Document) -> list[str]:
 
 
 def shown(value: float | None) -> str:
-    """Format with three digits and no exponent for common sizes; rounding errors are 0, None is overflow."""
+    """Format with three digits: 479, 694,000, 0.00037, 1.5 × 10⁸; rounding errors are 0, None is overflow."""
     if value is None:
         return "overflow"
     if abs(value) < ROUNDING:
         return "0"
-    return f"{value:.3g}" if abs(value) >= 1e-3 else f"{value:.2e}"
+    if not 1e-4 <= abs(value) < 1e6:
+        return readable(f"{value:.2g}" if "e" in f"{value:.2g}" else f"{value:.1e}")
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def percent(share: float | None) -> str:

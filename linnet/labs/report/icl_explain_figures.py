@@ -16,17 +16,24 @@ Points = list[tuple[Any, ...]]
 OTHERS = ("ConstRR", "AdaRR", "TunedRR", "Bayes")
 OURS = "this model"
 LOSS = "loss above the oracle"
+SIGMA = "noise level sigma"
+LAYER = "layer"
 LEAST = 1e-5  # where a loss of 0 is drawn on a logarithmic axis
 METHODS = {"gd": "gradient descent", "newton": "Newton", "ridge": "ridge oracle", "bayes": "Bayes"}
 OMEGAS = ("xx", "xy", "yx", "yy")
-NUMBERS = (  # title, its name in the document, the omega without which it means nothing
-    ("condition of Sigma, after", "condition_after", "xx"),
-    ("step", "step", "yx"),
-    ("momentum in the step", "momentum", "yx"),
-    ("rescale, 1 + ω_yy λ", "rescale", "yy"),
-    ("adapt, 1 + ω_xy λ", "adapt", "xy"),
+NUMBERS = (  # title, axis, its name in the document, the omega without which it means nothing
+    ("How elongated the bowl is", "condition of Sigma after the layer", "condition_after", "xx"),
+    ("Step along the gradient", "step size", "step", "yx"),
+    ("Momentum", "part of the step size", "momentum", "yx"),
+    ("Rescaling of the prediction", "factor 1 + ω_yy λ", "rescale", "yy"),
+    ("Rescaling of later steps", "factor 1 + ω_xy λ", "adapt", "xy"),
 )
-TRACE = {"m": "|M - I|", "u": "|u|", "a": "a", "w": "|w|"}
+TRACE = {
+    "m": ("How far the inputs are transformed", "|M - I|"),
+    "u": ("Labels mixed into the inputs", "|u|"),
+    "a": ("Scale of the labels", "factor a"),
+    "w": ("Size of the prediction", "|w|"),
+}
 
 
 def profile(document: Document) -> Chart:
@@ -38,9 +45,7 @@ def profile(document: Document) -> Chart:
     highest = max((loss for loss in shown if loss is not None), default=1.0)
     caption = "Loss at each noise level; the training range is shaded, and much worse methods leave the frame."
     limits = (0.0, 1.6 * highest + 1e-12)
-    return Chart(
-        "Loss by noise", "sigma", LOSS, series, caption=caption, y_range=limits, shade=training_range(document)
-    )
+    return Chart("Loss by noise", SIGMA, LOSS, series, caption=caption, y_range=limits, shade=training_range(document))
 
 
 def after_layers(document: Document) -> Chart:
@@ -48,7 +53,7 @@ def after_layers(document: Document) -> Chart:
     series = {f"after layer {i}": floored(losses(rows, f"after {i}")) for i in range(1, count + 1)}
     caption = "The prediction after each layer, at every noise level."
     return Chart(
-        "Loss after each layer", "sigma", LOSS, series, log_y=True, caption=caption, shade=training_range(document)
+        "Loss after each layer", SIGMA, LOSS, series, log_y=True, caption=caption, shade=training_range(document)
     )
 
 
@@ -59,11 +64,11 @@ def extrapolation(document: Document) -> list[Chart]:
     series |= {name: floored(losses(rows, name)) for name in ("AdaRR", "Bayes") if name in scores}
     caption = "Up to twice the training range. Where mean and median separate, a few sequences explode."
     shade = training_range(document)
-    far = Chart("Loss beyond the training range", "sigma", LOSS, series, log_y=True, caption=caption, shade=shade)
+    far = Chart("Loss beyond the training range", SIGMA, LOSS, series, log_y=True, caption=caption, shade=shade)
     shares = [(sigma, None if share is None else 100 * share) for sigma, share in losses(rows, "model", "diverged")]
     most = max([1.0, *(1.15 * share for _, share in shares if share is not None)])
     limits = (0.0, most)
-    return [far, Chart("Sequences that diverge", "sigma", "diverged, %", {OURS: shares}, y_range=limits, shade=shade)]
+    return [far, Chart("Sequences that diverge", SIGMA, "diverged, %", {OURS: shares}, y_range=limits, shade=shade)]
 
 
 def omegas(document: Document) -> Chart:
@@ -71,27 +76,27 @@ def omegas(document: Document) -> Chart:
         f"ω_{name}": [(str(layer["number"]), layer["omega"][name]) for layer in live(document, name)] for name in OMEGAS
     }
     caption = "The four weights of each layer; one that no prediction uses has no bar."
-    return Chart("The four omegas of each layer", "layer", "omega", series, kind="bars", caption=caption)
+    return Chart("The four omegas of each layer", LAYER, "weight omega", series, kind="bars", caption=caption)
 
 
 def trace(document: Document) -> list[Chart]:
     """Plot the sizes of (M, u, a, w) after each layer, at low and high noise."""
-    return [both(document, title, name) for name, title in TRACE.items()]
+    return [both(document, title, axis, name) for name, (title, axis) in TRACE.items()]
 
 
 def layer_numbers(document: Document) -> list[Chart]:
-    """Plot six numbers of each layer, at low and high noise."""
+    """Plot up to six numbers of each layer, at low and high noise; one that no layer has is left out."""
     first, *others = (both(document, *one) for one in NUMBERS)
-    return [first, spectrum(document), *others]
+    return [chart for chart in (first, spectrum(document), *others) if any(chart.series.values())]
 
 
-def both(document: Document, title: str, name: str, of: str = "yx") -> Chart:
+def both(document: Document, title: str, axis: str, name: str, of: str = "yx") -> Chart:
     """Plot one number of every layer whose omega `of` is read: a line for low noise and one for high."""
     series = {
         f"sigma = {sigma:g}": [(str(layer["number"]), layer["at"][index][name]) for layer in live(document, of)]
         for index, sigma in enumerate(document["levels"])
     }
-    return Chart(title, "layer", title, series)
+    return Chart(title, LAYER, axis, series)
 
 
 def spectrum(document: Document) -> Chart:
@@ -102,14 +107,14 @@ def spectrum(document: Document) -> Chart:
         points.append((str(layer["number"]), middle, low, high))
     series = {f"sigma = {document['levels'][0]:g}": points}
     caption = "The median; a bar from the smallest to the largest."
-    return Chart("eigenvalues of I + A", "layer", "eigenvalue", series, caption=caption)
+    return Chart("Eigenvalues of I + A", LAYER, "eigenvalue", series, caption=caption)
 
 
 def distances(document: Document) -> Chart:
     rows = document["distances"]
     series = {label: [(str(i), row[name]) for i, row in enumerate(rows, 1)] for name, label in METHODS.items()}
     caption = "The distance of each layer's prediction to that of a known method."
-    return Chart("Distance to known methods", "layer", "median relative distance", series, caption=caption)
+    return Chart("Distance to known methods", LAYER, "median relative distance", series, caption=caption)
 
 
 def ablation(document: Document) -> Chart:
@@ -120,7 +125,7 @@ def ablation(document: Document) -> Chart:
     }
     y = "loss above the oracle, without the worst 1 %"
     caption = "Without yx the prediction is 0, refitted or not."
-    return Chart("Loss without an omega", "without", y, series, kind="bars", log_y=True, caption=caption)
+    return Chart("Loss without an omega", "without the weight", y, series, kind="bars", log_y=True, caption=caption)
 
 
 def without(row: Document) -> str:

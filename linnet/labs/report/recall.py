@@ -1,7 +1,7 @@
 """The pages of `linnet recall`: documents of linnet/labs/recall/document.py as HTML with figures.
 
     html(document)             a sweep: accuracy against bytes of state, accuracy against step, the table
-    studies_html(documents)    questions, each with its verdict, its tables and its attention maps, if any
+    studies_html(documents)    statements, each with its outcome, its tables and its attention maps, if any
 
 A cell may have "curve", [[step, mean accuracy of its seeds], ...]; a study may have "maps", a list of figures
 {"caption", "maps": {mixer: weights [T][T]}, "targets": [[row, column], ...]}.
@@ -16,6 +16,7 @@ from typing import Any
 from ..core.chart import Chart
 from .chart import STYLE, figure
 from .chart_lines import DASHES, Look
+from .outcomes import SHOWN
 from .page import COLOURS, figures, page, paragraph, section, table
 
 Entry = dict[str, Any]
@@ -59,18 +60,40 @@ def studies_html(documents: Sequence[Entry]) -> str:
     """Return the whole page of several studies."""
     if not documents:
         raise ValueError("there is no study to show; accepted: one or more documents of studies")
-    first = table(("claim", "question", "verdict"), [[d["claim"], d["question"], d["outcome"]] for d in documents])
+    head = ("claim", "statement", "outcome", "answer")
+    first = table(head, [[d["claim"], d["statement"], marked(d["outcome"]), d["answer"]] for d in documents])
     sections = [_study(document) for document in documents]
-    return page("Recall: questions and verdicts", [first, *sections], STYLE)
+    return page("Recall: statements and outcomes", [first, *sections], STYLE)
+
+
+def described(document: Entry) -> list[tuple[str, str]]:
+    """Return what a study says of its statement, as (name, words): first the outcome."""
+    controls = [f"{'passed' if one['passed'] else 'failed'}: {one['detail']}" for one in document["controls"]]
+    named = {
+        "outcome": f"{marked(document['outcome'])}. {document['answer']}",
+        "why": document["sentence"],
+        "held back": document["reason"],
+        "scope": document["scope"],
+        "controls": "; ".join(controls),
+        "what it means": document["meaning"],
+        "what would change it": document["change"],
+    }
+    return [(name, words) for name, words in named.items() if words]
+
+
+def marked(outcome: str) -> str:
+    return f"{SHOWN[outcome].mark} {outcome}"
 
 
 def _study(document: Entry) -> str:
-    parts = [paragraph(f"{document['outcome'].capitalize()}. {document['sentence']}.")]
-    parts += [paragraph(f"{name.capitalize()}: {document[name]}.", soft=True) for name in ("expected", "rule")]
+    first, *others = described(document)
+    parts = [paragraph(first[1])]
+    parts += [paragraph(f"{name.capitalize()}: {words}", soft=True) for name, words in others]
+    parts += [paragraph(f"{name.capitalize()}: {document[name]}", soft=True) for name in ("source", "rule")]
     for one in document["tables"]:
         parts += [paragraph(one["title"]), table(one["head"], one["rows"])]
     parts += [_map(f"{document['name']}{i}", drawn) for i, drawn in enumerate(document.get("maps", []))]
-    return section(f"{document['claim']}: {document['question']}", *parts, paragraph(provenance(document), soft=True))
+    return section(f"{document['claim']}: {document['statement']}", *parts, paragraph(provenance(document), soft=True))
 
 
 def _map(name: str, drawn: Entry) -> str:
@@ -110,8 +133,15 @@ def colours(mixers: Iterable[str]) -> dict[str, str]:
 
 
 def against_bytes(about: str, cells: Sequence[Entry], ids: str) -> str:
+    chart = bytes_chart(about, cells)
+    colour = colours(chart.series)
+    looks = {mixer: Look(number, colour[mixer], "") for number, mixer in enumerate(chart.series)}
+    return figure(chart.to_dict(), ids, looks)
+
+
+def bytes_chart(about: str, cells: Sequence[Entry]) -> Chart:
+    """Return accuracy against bytes of state: a curve for each mixer, a level for those that keep every token."""
     groups = by_mixer(cells)
-    colour = colours(groups)
     series = {
         mixer: [
             (cell["mixer_bytes"], *(cell["accuracy"][part] for part in ("mean", "low", "high"))) for cell in of_mixer
@@ -119,10 +149,8 @@ def against_bytes(about: str, cells: Sequence[Entry], ids: str) -> str:
         for mixer, of_mixer in groups.items()
     }
     levels = {mixer: points[-1][1] for mixer, points in series.items() if mixer in GROWING}
-    caption = "Bars: 95 % bootstrap interval over seeds."
-    chart = Chart(about, "bytes of state", "accuracy", series, log_x=True, caption=caption, y_range=ALL, levels=levels)
-    looks = {mixer: Look(number, colour[mixer], "") for number, mixer in enumerate(series)}
-    return figure(chart.to_dict(), ids, looks)
+    caption = "Bars: 95 % t interval over seeds."
+    return Chart(about, "bytes of state", "accuracy", series, log_x=True, caption=caption, y_range=ALL, levels=levels)
 
 
 def against_step(about: str, cells: Sequence[Entry], ids: str) -> str:

@@ -1,163 +1,152 @@
-"""The page of `linnet reproduce`: verdicts at a glance, then a section for each claim, in one self-contained file.
+"""The page of `linnet reproduce`: outcomes at a glance, then a section for each claim, in one self-contained file.
 
     html(document)   the document of linnet/labs/claims/document.py -> HTML with inline SVG, no script
 
-A verdict is shown by word, mark and colour. Refuted, untested and failed claims are as prominent as confirmed ones. The
-same strings as Markdown and CSV come from scoreboard.py.
+An outcome is shown by word, mark and colour. Radio buttons and `:has()` filter by outcome and paper; a browser without
+`:has()` shows everything. A claim's section is in reproduce_claim.py, the strings in scoreboard.py.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from . import chart
-from .chart_lines import looks
-from .page import page, paragraph, prose, sentence, table
-from .reproduce_style import STYLE
-from .scoreboard import MARKS, TITLE, Document, Line, of_paper, provenance, scoreboard_rows, summary
+from .outcomes import SHOWN, slug, tally
+from .page import page, paragraph, prose
+from .reproduce_claim import anchor, badge, claim_section
+from .reproduce_style import STYLE, filter_rules
+from .scoreboard import TITLE, Document, Line, compared, of_paper, provenance, scoreboard_rows, summary
 from .scoreboard import csv as csv
 from .scoreboard import headline as headline
 from .scoreboard import markdown as markdown
 from .scoreboard import scoreboard as scoreboard
 
-Claim = Mapping[str, Any]
-HEADS = '<li class="heads" aria-hidden="true"><span></span><span></span><span>here</span><span>paper</span></li>'
-SHORT = 6  # rows up to which a table is open
-MEANS = {
-    "confirmed": "the rule found what the paper says",
-    "refuted": "the rule found otherwise",
-    "unclear": "the rows do not decide it",
-    "not testable": "not at this budget, or not with these data",
-    "error": "the work failed, so there is no verdict",
-}
+Paper = Mapping[str, Any]
+HEADS = (
+    '<li class="heads" aria-hidden="true"><span>outcome</span><span>statement</span><span>here</span>'
+    "<span>paper</span></li>"
+)
 
 
 def html(document: Document) -> str:
     """Return the whole file."""
-    parts = [paragraph(summary(document)), _counts(document["counts"]), _glance(document)]
-    for paper in document["papers"]:
-        address = f' <span class="soft">{escape(paper["address"])}</span>' if paper["address"] else ""
-        parts.append(f'<h2 id="paper-{anchor(paper["key"])}">{prose(paper["title"])}{address}</h2>')
-        parts += [_claim(claim) for claim in of_paper(document, paper)]
-    parts.append(_provenance(document))
-    return page(TITLE, [f'<main id="top">{"".join(parts)}</main>'], chart.STYLE + STYLE)
+    about = paragraph(summary(document)) + (paragraph(compared(document)) if compared(document) else "")
+    papers = [paper for paper in document["papers"] if of_paper(document, paper)]
+    outcomes = {anchor(paper["key"]): outcomes_of(document, paper) for paper in papers}
+    sections = [_glance(document), *(_paper(document, paper) for paper in papers), _provenance(document)]
+    aside = f"<aside>{_filters(document, papers)}{_contents(document)}</aside>"
+    main = f"<main>{''.join(sections)}</main>"
+    body = f'<header id="top">{about}{_counts(document)}</header><div class="layout">{aside}{main}</div>'
+    return page(TITLE, [body], chart.STYLE + STYLE + filter_rules(outcomes))
 
 
-def anchor(name: str) -> str:
-    return re.sub(r"[^\w-]+", "-", name)
+def outcomes_of(document: Document, paper: Paper) -> list[str]:
+    """Return the outcomes that the claims of a paper have, as CSS names."""
+    return sorted({slug(claim["outcome"]) for claim in of_paper(document, paper)})
 
 
-def rich(words: str) -> str:
-    """Return a sentence of a claim as HTML; text between backticks is code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", prose(sentence(words)))
+def marks(document: Document, paper: Paper) -> str:
+    """Return the attributes by which a part of the page is filtered."""
+    names = " ".join(outcomes_of(document, paper))
+    return f'data-paper="{anchor(paper["key"])}" data-outcomes="{names}"'
 
 
-def badge(outcome: str) -> str:
-    """Return the verdict as mark, word and colour."""
-    name = outcome.replace(" ", "-")
-    return f'<span class="badge {name}"><span aria-hidden="true">{MARKS[outcome]}</span> {outcome}</span>'
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    """Return the number of each verdict as a proportional bar, and what each word means."""
-    present = {outcome: count for outcome, count in counts.items() if count}
+def _counts(document: Document) -> str:
+    """Return the number of each outcome as a proportional bar, and what each word means, verdicts apart."""
+    groups = tally(document["claims"])
     bar = "".join(
-        f'<span class="{outcome.replace(" ", "-")}" style="flex-grow:{count}">{MARKS[outcome]} {count}</span>'
-        for outcome, count in present.items()
+        f'<span class="{slug(outcome)}" style="flex-grow:{count}">{SHOWN[outcome].mark} {count}</span>'
+        for _, counts in groups
+        for outcome, count in counts.items()
     )
-    keys = "".join(
-        f'<li>{badge(outcome)} <b>{count}</b> <span class="soft">{MEANS[outcome]}</span></li>'
-        for outcome, count in present.items()
+    keys = "".join(f"<div><b>{group}</b><ul>{_keys(counts)}</ul></div>" for group, counts in groups)
+    return f'<div class="share" aria-hidden="true">{bar}</div><div class="legend">{keys}</div>'
+
+
+def _keys(counts: Mapping[str, int]) -> str:
+    return "".join(
+        f'<li>{badge(outcome)} <b>{count}</b> <span class="soft">{SHOWN[outcome].meaning}</span></li>'
+        for outcome, count in counts.items()
     )
-    return f'<div class="share" aria-hidden="true">{bar}</div><ul class="legend">{keys}</ul>'
+
+
+def _filters(document: Document, papers: Sequence[Paper]) -> str:
+    """Return the radio buttons of both filters, with the number of claims that each leaves."""
+    claims = document["claims"]
+    outcomes = [(slug(o), f"{SHOWN[o].mark} {o}", n) for _, counts in tally(claims) for o, n in counts.items()]
+    sources = [
+        (anchor(paper["key"]), paper["title"].partition(" (")[0], len(of_paper(document, paper))) for paper in papers
+    ]
+    every = ("all", "all", len(claims))
+    groups = _radios("outcome", [every, *outcomes]) + _radios("paper", [every, *sources])
+    return f'<form class="filter" aria-label="Filter the claims">{groups}</form>'
+
+
+def _radios(group: str, choices: Sequence[tuple[str, str, int]]) -> str:
+    parts = []
+    for name, words, count in choices:
+        at = f"{group}-is-{name}"
+        checked = " checked" if name == "all" else ""
+        parts.append(f'<input type="radio" name="{group}" id="{at}"{checked} autocomplete="off">')
+        parts.append(f'<label for="{at}">{prose(words)} <small>{count}</small></label>')
+    return f"<fieldset><legend>{group}</legend>{''.join(parts)}</fieldset>"
+
+
+def _contents(document: Document) -> str:
+    """Return the table of contents: always open next to the text, behind a checkbox on a phone."""
+    parts = []
+    for paper, lines in scoreboard_rows(document):
+        items = "".join(map(_entry, lines))
+        title = f'<a href="#paper-{anchor(paper["key"])}">{prose(paper["title"].partition(" (")[0])}</a>'
+        parts.append(f"<section {marks(document, paper)}><b>{title}</b><ol>{items}</ol></section>")
+    switch = '<input type="checkbox" id="contents-open" autocomplete="off"><label for="contents-open">Contents</label>'
+    ends = '<a href="#glance">At a glance</a>', '<a href="#made">Where the numbers come from</a>'
+    return f'<nav class="contents" aria-label="Contents">{switch}<div>{ends[0]}{"".join(parts)}{ends[1]}</div></nav>'
+
+
+def _entry(line: Line) -> str:
+    mark = f'<span class="mark {slug(line.outcome)}" aria-hidden="true">{SHOWN[line.outcome].mark}</span>'
+    words = prose(" ".join(filter(None, (line.number, line.statement))))
+    link = f'<a href="#{anchor(line.name)}" title="{words}">{mark} {words}</a>'
+    return f'<li data-outcome="{slug(line.outcome)}">{link}</li>'
 
 
 def _glance(document: Document) -> str:
-    parts = ['<h2 id="glance">Verdicts at a glance</h2>']
+    parts = ['<h2>At a glance</h2><p class="nothing">No claim has both: choose another outcome or paper.</p>']
     for paper, lines in scoreboard_rows(document):
-        parts.append(f'<h3 class="paper">{prose(paper["title"])}</h3>')
-        parts.append(f'<ol class="board">{HEADS}{"".join(map(_line, lines))}</ol>')
-    return f'<nav aria-labelledby="glance">{"".join(parts)}</nav>'
+        board = f'<ol class="board">{HEADS}{"".join(map(_line, lines))}</ol>'
+        parts.append(
+            f'<section {marks(document, paper)}><h3 class="paper">{prose(paper["title"])}</h3>{board}</section>'
+        )
+    return f'<div id="glance">{"".join(parts)}</div>'
 
 
 def _line(line: Line) -> str:
     first = line.headline
-    what = f'<span class="what">{prose(first.what)}</span>' if first.ours else ""
-    question = f'<span class="asked">{prose(line.question)}</span>'
-    asked = f'<span><span class="number">{escape(line.number)}</span> {question}{what}</span>'
-    interval = f"<small>{prose(first.spread.partition(' of ')[0])}</small>" if first.spread else ""
+    what = _small(first.what) if first.ours else ""
+    number = f'<span class="number">{escape(line.number)}</span> ' if line.number else ""
+    statement = f'<span>{number}<span class="statement">{prose(line.statement)}</span>'
+    statement += (
+        f'<span class="answer">{prose(line.answer)}</span>{what}{_small(line.scope)}{_small(line.committed)}</span>'
+    )
+    interval = f"<small>{prose(first.interval)}</small>" if first.interval else ""
     here = f'<span class="here">{prose(first.ours)}{interval}</span>' if first.ours else ""
     paper = f'<span class="theirs">{prose(first.paper)}</span>' if first.paper else ""
-    return f'<li><a href="#{anchor(line.name)}">{badge(line.outcome)}{asked}{here}{paper}</a></li>'
+    opening = f'<li data-outcome="{slug(line.outcome)}"><a href="#{anchor(line.name)}">'
+    return f"{opening}{badge(line.outcome)}{statement}{here}{paper}</a></li>"
 
 
-def _claim(claim: Claim) -> str:
-    """Return question, verdict, reason, the paper's words, charts, numbers, meaning, rule and command."""
-    charts = _charts(claim)
-    lead = f'<div class="lead"><p class="why">{rich(claim["sentence"])}</p>{_errors(claim)}{_paper_says(claim)}</div>'
-    rest = f'<div class="rest">{_numbers(claim)}{_meaning(claim)}</div>'
-    shape = {0: "none", 1: "one"}.get(len(claim["charts"]), "many")
-    body = f'<div class="body {shape}">{lead}{charts}{rest}</div>{_tables(claim)}{_foot(claim)}'
-    name, number = anchor(claim["name"]), escape(claim["number"])
-    title = (f'<a class="number" href="#{name}">{number}</a> ' if number else "") + prose(claim["question"])
-    opening = f'<section class="claim" id="{name}" aria-labelledby="{name}-question">'
-    return f'{opening}<h3 id="{name}-question">{title}</h3>{badge(claim["outcome"])}{body}</section>'
+def _small(words: str) -> str:
+    return f'<span class="what">{prose(words)}</span>' if words else ""
 
 
-def _errors(claim: Claim) -> str:
-    errors = "".join(f"<li>{prose(error)}</li>" for error in claim["errors"])
-    return f'<div class="errors"><b>What failed</b><ul>{errors}</ul></div>' if errors else ""
-
-
-def _paper_says(claim: Claim) -> str:
-    return f'<p class="says"><b>The claim.</b> {rich(claim["statement"])}</p>'
-
-
-def _charts(claim: Claim) -> str:
-    """Return the charts of a claim; a series has the same look in all of them."""
-    look = looks(name for one in claim["charts"] for name in one.get("series", {}))
-    name = anchor(claim["name"])
-    drawn = "".join(chart.figure(one, f"{name}-{i}", look) for i, one in enumerate(claim["charts"]))
-    return f'<div class="plots">{drawn}</div>' if drawn else ""
-
-
-def _numbers(claim: Claim) -> str:
-    unbroken = [one["spread"].replace(", ", ",\u00a0") for one in claim["numbers"]]  # no line break inside an interval
-    rows = [[o["what"], o["paper"] or "-", o["shown"], s] for o, s in zip(claim["numbers"], unbroken, strict=True)]
-    if not rows:
-        return ""
-    return f'<div class="numbers">{table(("what is measured", "paper", "here", "interval"), rows)}</div>'
-
-
-def _meaning(claim: Claim) -> str:
-    if not claim["meaning"]:
-        return ""
-    return f'<p class="meaning"><b>If you choose a model.</b> {rich(claim["meaning"])}</p>'
-
-
-def _tables(claim: Claim) -> str:
-    parts = []
-    for one in claim["tables"]:
-        drawn = table(list(map(str, one["head"])), [list(map(str, row)) for row in one["rows"]])
-        title = prose(one["title"] or "Table")
-        if len(one["rows"]) <= SHORT:
-            parts.append(f'<div class="short"><p class="soft">{title}</p>{drawn}</div>')
-        else:
-            parts.append(f"<details><summary>{title} ({len(one['rows'])} rows)</summary>{drawn}</details>")
-    return "".join(parts)
-
-
-def _foot(claim: Claim) -> str:
-    missing = f", {claim['missing']} missing" if claim["missing"] else ""
-    work = f"{claim['rows']} row{'' if claim['rows'] == 1 else 's'}{missing}, {claim['seconds']:,.1f} seconds of work"
-    needs = f" <b>Data.</b> {rich(claim['needs'])}" if claim["needs"] else ""
-    rule = f'<p class="soft"><b>Rule.</b> {rich(claim["rule"])}{needs}</p>'
-    command = f'<code>{escape(claim["command"])}</code> <span class="soft">{work}</span>'
-    again = f'<p class="again">{command} <a class="up" href="#glance">all verdicts</a></p>'
-    return f'<div class="foot">{rule}{again}</div>'
+def _paper(document: Document, paper: Paper) -> str:
+    address = f' <span class="soft">{escape(paper["address"])}</span>' if paper["address"] else ""
+    title = f'<h2 id="paper-{anchor(paper["key"])}">{prose(paper["title"])}{address}</h2>'
+    claims = "".join(claim_section(claim) for claim in of_paper(document, paper))
+    return f"<section {marks(document, paper)}>{title}{claims}</section>"
 
 
 def _provenance(document: Document) -> str:

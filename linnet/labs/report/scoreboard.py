@@ -1,7 +1,9 @@
 """The scoreboard of `linnet reproduce` as plain strings, the same in the terminal, in the README and on the page.
 
-    scoreboard_rows(document)   a line for each claim: verdict, question, what was measured, ours, the paper's
-    markdown(document)          that as a table for each paper, then a short block for each claim
+    scoreboard_rows(document)   a line for each claim: outcome, statement, answer, deciding number, paper's, scope
+    scoreboard(document)        that as a table for each paper, in Markdown
+    evidence(document, link)    five lines of Markdown: the counts in all and for each paper
+    markdown(document)          the tables, then a short block for each claim
     csv(document)               a line for each number, for a spreadsheet
 
 The document comes from linnet/labs/claims/document.py; nothing is computed here.
@@ -14,22 +16,27 @@ from collections.abc import Mapping, Sequence
 from csv import writer
 from typing import Any, NamedTuple
 
+from .axes import readable
+from .outcomes import SHOWN, agreements, in_words, slug
 from .page import sentence
 
 Document = Mapping[str, Any]
-TITLE = "Linear transformers: what the papers say, and what this machine found"
-MARKS = {"confirmed": "✓", "refuted": "✗", "unclear": "?", "not testable": "–", "error": "!"}
-HEAD = ("", "Question", "Verdict", "What is measured", "Paper", "Here")
-COLUMNS = "claim paper number question outcome what paper_value ours low high of unit command".split()
+Claim = Mapping[str, Any]
+TITLE = "Linear transformers: what the papers say, and what the evidence says"
+HEAD = ("", "Statement", "Outcome", "Answer", "What decides", "Here", "Paper", "Scope")
+COLUMNS = (
+    "claim paper number statement outcome answer scope deciding what paper_value ours low high of unit command".split()
+)
 
 
 class Headline(NamedTuple):
-    """The first number of a claim as text, each field "" if there is none."""
+    """The deciding number of a claim as text, each field "" if there is none."""
 
     what: str = ""
     ours: str = ""
     paper: str = ""
-    spread: str = ""
+    interval: str = ""  # "[0.61, 0.69]"
+    of: str = ""  # "5 seeds"
 
 
 class Line(NamedTuple):
@@ -37,18 +44,23 @@ class Line(NamedTuple):
 
     name: str
     number: str
-    question: str
+    statement: str
     outcome: str
+    answer: str
     headline: Headline
+    scope: str
+    committed: str
 
 
-def headline(claim: Mapping[str, Any]) -> Headline:
-    if not claim["numbers"]:
-        return Headline()
-    first = claim["numbers"][0]
-    return Headline(
-        first["what"], first["shown"], first["paper"] or "", "" if first["spread"] == "-" else first["spread"]
-    )
+def headline(claim: Claim) -> Headline:
+    return as_text(claim["numbers"][0]) if claim["numbers"] else Headline()
+
+
+def as_text(number: Mapping[str, Any]) -> Headline:
+    """Return the parts of a number, rounded for people."""
+    interval, _, of = ("" if number["spread"] == "-" else number["spread"]).partition(" of ")
+    parts = (number["what"], number["shown"], number["paper"] or "", interval, of)
+    return Headline(*map(readable, parts))
 
 
 def scoreboard_rows(document: Document) -> list[tuple[Mapping[str, Any], list[Line]]]:
@@ -56,33 +68,51 @@ def scoreboard_rows(document: Document) -> list[tuple[Mapping[str, Any], list[Li
     return [(paper, [line(claim) for claim in of_paper(document, paper)]) for paper in document["papers"]]
 
 
-def of_paper(document: Document, paper: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def of_paper(document: Document, paper: Mapping[str, Any]) -> list[Claim]:
     return [claim for claim in document["claims"] if claim["paper"] == paper["key"]]
 
 
-def line(claim: Mapping[str, Any]) -> Line:
-    return Line(claim["name"], claim["number"], claim["question"], claim["outcome"], headline(claim))
+def line(claim: Claim) -> Line:
+    fields = {name: claim[name] for name in ("name", "number", "statement", "outcome", "answer")}
+    return Line(**fields, headline=headline(claim), scope=readable(claim["scope"]), committed=against_committed(claim))
 
 
-def titled(claim: Mapping[str, Any]) -> str:
-    """Return the number and the question of a claim."""
-    return " ".join(filter(None, (claim["number"], claim["question"])))
+def against_committed(claim: Claim) -> str:
+    """Return the committed outcome and how this machine compares with it; "" where nothing is committed."""
+    kept, agreement = claim.get("committed"), claim.get("agreement")
+    if not kept or not agreement:
+        return ""
+    here = agreement["word"] + (f" ({agreement['reason']})" if agreement["reason"] else "")
+    return f"committed: {', '.join(filter(None, (kept['outcome'], committed_number(kept))))} | here: {readable(here)}"
+
+
+def committed_number(kept: Mapping[str, str]) -> str:
+    """Return the deciding number of the committed run with its interval, "" if it has none."""
+    interval = "" if kept["spread"] in ("", "-") else kept["spread"].partition(" of ")[0]
+    return readable(" ".join(filter(None, (kept["shown"], interval))))
+
+
+def titled(claim: Claim) -> str:
+    """Return the number and the statement of a claim."""
+    return " ".join(filter(None, (claim["number"], claim["statement"])))
 
 
 def summary(document: Document) -> str:
     """Return what this is in one sentence."""
     claims, machine = len(document["claims"]), document["machine"]
     where = f"{machine['name']}, {machine['cores']} cores" if machine.get("name") else "no machine so far"
+    others = sum(one["rows"] for one in document["other_machines"])
+    apart = f"; {others:,} of {document['rows']:,} rows are from other machines" if others else ""
     return (
-        f"{claims} claim{'' if claims == 1 else 's'} about linear transformers, each put to the test on one machine "
-        f"and judged by a rule that stands beside it. Budget {document['budget']}, "
-        f"{document['minutes']:.1f} minutes on {where}."
+        f"{claims} statement{'' if claims == 1 else 's'} about linear transformers, each tested and judged by a rule "
+        f"that is printed with it. Budget {document['budget']}, {document['minutes']:.0f} minutes on {where}{apart}."
     )
 
 
-def counted(document: Document) -> str:
-    """Return the number of each verdict in words."""
-    return ", ".join(f"{count} {outcome}" for outcome, count in document["counts"].items() if count)
+def compared(document: Document) -> str:
+    """Return how this machine compares with the committed evidence, "" where there is none."""
+    words = agreements(document["claims"])
+    return f"This machine against the committed evidence: {words}." if words else ""
 
 
 def provenance(document: Document) -> list[tuple[str, str]]:
@@ -90,67 +120,95 @@ def provenance(document: Document) -> list[tuple[str, str]]:
     machine, versions = document["machine"], document["versions"]
     commits = [commit for commit in document["commits"] if commit != document["commit"]]
     origin = {
-        "Machine": f"{machine.get('name', '')}, {machine.get('cores', '?')} cores, {machine.get('machine', '')}",
+        "Machine": on_machine(machine),
+        "Rows of other machines too": "; ".join(
+            f"{one['rows']:,} on {on_machine(one)}" for one in document["other_machines"]
+        ),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "Commit": document["commit"] or "not in a repository",
         "Rows of other commits too": ", ".join(commits),
         "Budget": document["budget"],
         "Data": ", ".join(document["data"]) or "what ships with linnet",
         "Began": document["started"],
-        "Time": f"{document['minutes']:.1f} minutes, {document['rows']:,} rows",
+        "Time": f"{document['minutes']:.0f} minutes, {document['rows']:,} rows",
         "Lines that could not be read": "; ".join(document.get("damaged", ())),
-        "Once more": f"linnet reproduce all --budget {document['budget']}",
+        "Repeat it": f"linnet reproduce all --budget {document['budget']}",
         "This page again, from its rows": "linnet report FOLDER",
     }
     return [(name, words) for name, words in origin.items() if words]
 
 
+def on_machine(machine: Mapping[str, Any]) -> str:
+    return f"{machine.get('name', '')}, {machine.get('cores', '?')} cores, {machine.get('machine', '')}"
+
+
 def markdown(document: Document) -> str:
     """Return the scoreboard and the finding of each claim."""
-    parts = [f"# {TITLE}", _plain(f"{summary(document)} {counted(document).capitalize()}."), scoreboard(document)]
+    about = [summary(document), f"{in_words(document['claims']).capitalize()}.", compared(document)]
+    parts = [f"# {TITLE}", plain(" ".join(about)), scoreboard(document)]
     for paper in document["papers"]:
-        parts.append(f"## {_plain(paper['title'])}")
+        parts.append(f"## {plain(paper['title'])}")
         parts += [_block(claim) for claim in of_paper(document, paper)]
     parts.append("## Where the numbers come from")
-    parts.append("\n".join(f"- {name}: {_plain(words)}" for name, words in provenance(document)))
+    parts.append("\n".join(f"- {name}: {plain(words)}" for name, words in provenance(document)))
     return "\n\n".join(parts) + "\n"
 
 
 def scoreboard(document: Document) -> str:
-    """Return the tables alone, for the README."""
+    """Return the tables alone, for a page of the documentation."""
     parts = []
     for paper, lines in scoreboard_rows(document):
         rows = [HEAD, ["---"] * len(HEAD), *map(_cells, lines)]
-        parts.append(f"**{_plain(paper['title'])}**")
+        parts.append(f"**{plain(paper['title'])}**")
         parts.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
     return "\n\n".join(parts)
 
 
+def evidence(document: Document, link: str) -> str:
+    """Return the counts in all and for each paper, one line each. link: the report, seen from the file."""
+    claims = document["claims"]
+    lines = [f"- **{len(claims)} statements: {in_words(claims)}.** [Each with its evidence]({link})."]
+    for paper in document["papers"]:
+        ours = of_paper(document, paper)
+        lines.append(f"- {plain(paper['title'])}, {len(ours)}: {in_words(ours)}.")
+    return "\n".join(lines)
+
+
 def _cells(line: Line) -> list[str]:
     first = line.headline
-    ours = " ".join(filter(None, (first.ours, first.spread)))
-    verdict = f"{MARKS[line.outcome]} {line.outcome}"
-    return [_plain(words) for words in (line.number, line.question, verdict, first.what, first.paper, ours)]
+    ours = " ".join(filter(None, (first.ours, first.interval)))
+    outcome = f'<span class="outcome {slug(line.outcome)}">{SHOWN[line.outcome].mark} {line.outcome}</span>'
+    before, after = (line.number, line.statement), (line.answer, first.what, ours, first.paper, line.scope)
+    return [*map(plain, before), outcome, *map(plain, after)]
 
 
-def _block(claim: Mapping[str, Any]) -> str:
-    parts = [
-        f"### {_plain(titled(claim))}",
-        f"**{claim['outcome'].capitalize()}.** {_plain(sentence(claim['sentence']))}",
-    ]
-    parts.append("\n".join(f"- {_plain(number_text(one))}" for one in claim["numbers"]))
-    parts.append("\n".join(f"- Error: {_plain(error)}" for error in claim["errors"]))
-    parts.append(_plain(sentence(claim["meaning"])))
+def _block(claim: Claim) -> str:
+    parts = [f"### {plain(titled(claim))}", f"**{claim['outcome'].capitalize()}.** {_answer(claim)}", _why(claim)]
+    parts.append("\n".join(f"- {plain(number_text(one))}" for one in claim["numbers"]))
+    parts.append("\n".join(f"- Error: {plain(error)}" for error in claim["errors"]))
+    parts.append(plain(sentence(against_committed(claim))))
+    parts.append(plain(sentence(readable(claim["meaning"]))))
     parts.append(f"Repeat: `{claim['command']}`")
     return "\n\n".join(filter(None, parts))
 
 
+def _answer(claim: Claim) -> str:
+    scope = f" ({readable(claim['scope'])})" if claim["scope"] else ""
+    return plain(sentence(claim["answer"].removeprefix("Not tested: ") + scope))
+
+
+def _why(claim: Claim) -> str:
+    return plain(" ".join(sentence(readable(claim[name])) for name in ("sentence", "reason") if claim[name]))
+
+
 def number_text(number: Mapping[str, Any]) -> str:
-    ours = number["shown"] + ("" if number["spread"] == "-" else f" {number['spread']}")
-    return f"{number['what']}: {ours}" + (f"; the paper: {number['paper']}" if number["paper"] else "")
+    """Return a number in a line: what it is, ours with its interval, the paper's."""
+    one = as_text(number)
+    ours = " ".join(filter(None, (one.ours, one.interval, one.of and f"of {one.of}")))
+    return f"{one.what}: {ours}" + (f"; the paper: {one.paper}" if one.paper else "")
 
 
-def _plain(words: str) -> str:
+def plain(words: str) -> str:
     """Escape what Markdown would interpret."""
     for sign, harmless in (("\\", "\\\\"), ("|", "\\|"), ("*", "\\*"), ("<", "&lt;")):
         words = words.replace(sign, harmless)
@@ -163,9 +221,10 @@ def csv(document: Document) -> str:
     rows = writer(out, lineterminator="\n")
     rows.writerow(COLUMNS)
     for claim in document["claims"]:
-        first = [claim[name] for name in ("name", "paper", "number", "question", "outcome")]
-        for number in claim["numbers"] or [{}]:
-            rows.writerow([*first, *_fields(number), claim["command"]])
+        first = [claim[name] for name in ("name", "paper", "number", "statement", "outcome", "answer", "scope")]
+        for index, number in enumerate(claim["numbers"] or [{}]):
+            deciding = "yes" if number and index == 0 else ""
+            rows.writerow([*first, deciding, *_fields(number), claim["command"]])
     return out.getvalue()
 
 

@@ -17,9 +17,11 @@ CLAIM = Claim(
     number="",
     place={place},
     paper="open",
-    question="Is one file enough?",
-    statement="It is.",
+    statement="One file is enough.",
+    source="The paper says so.",
     rule="none",
+    answers={{"yes": "Yes", "no": "No"}},
+    change="a second file",
     units=lambda setting: [],
     read=lambda rows: untested("nothing was run"),
 )
@@ -37,7 +39,7 @@ def test_a_new_claim_is_a_new_file(
     at = order.index("one-more")
     assert order[at + 1 :][:1] == ([before] if before else [])
     assert [name for name in order if name != "one-more"] == old
-    assert [claim.question for claim in chosen(["one-more"])] == ["Is one file enough?"]
+    assert [claim.statement for claim in chosen(["one-more"])] == ["One file is enough."]
 
 
 def test_papers_are_told_in_their_order() -> None:

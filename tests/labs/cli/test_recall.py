@@ -123,10 +123,14 @@ def test_studies_are_listed_run_and_shown(tmp_path: Path, capsys: Capsys) -> Non
     out = tmp_path / "length"
     ended = linnet(capsys, "recall", "study", "length", "--budget", "smoke", "--out", out, "--workers", 1)
     assert ended.status == 0, ended.err
-    assert "not testable" in ended.out
+    assert "not tested here. Not tested: rows are missing" in ended.out
+    assert "what would change it: Five seeds at 256 and 2,048 tokens" in ended.out
     document = json.loads(linnet(capsys, "recall", "study", "length", "--show", out, "--json").out)
     assert document["claim"] == "C2"
     assert document["tables"][0]["rows"]
+    shown = linnet(capsys, "recall", "study", "length", "--show", out, "--markdown").out
+    assert shown.startswith(f"**{document['statement']}**")
+    assert "\n- outcome: – not tested here" in shown
     assert "did you mean 'length'" in refused(capsys, "recall", "study", "lenght")
     assert "budget" in refused(capsys, "recall", "study", "length", "--budget", "week")
 

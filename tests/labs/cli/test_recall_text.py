@@ -33,8 +33,8 @@ def test_the_whole_way(done: Path, book: Path, capsys: pytest.CaptureFixture[str
     assert ended.status == 0, ended.err
     document = json.loads(ended.out)
     assert (done / ROWS).read_bytes() == before  # nothing was missing
-    assert (document["claim"], document["runs"], document["outcome"]) == ("C12", 3, "not testable")
-    assert {"machine", "versions", "commit", "minutes", "question", "rule"} <= document.keys()
+    assert (document["claim"], document["runs"], document["outcome"]) == ("C12", 3, "not tested here")
+    assert {"machine", "versions", "commit", "minutes", "statement", "rule"} <= document.keys()
 
 
 def test_show(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,8 @@ def test_show(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for row in read_rows(done / ROWS):
         assert f"{row['metrics']['hits']['loss']:.3f} [" in ended.out
     assert "book.txt:" in ended.out
-    assert "not testable: softmax, based, rebased have 1 seeds in common" in ended.out
+    assert "outcome: – not tested here" in ended.out
+    assert "softmax, based, rebased have 1 seed in common; 3 are needed" in ended.out
 
 
 def test_one_line(done: Path) -> None:

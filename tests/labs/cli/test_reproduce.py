@@ -6,15 +6,17 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from html import escape
 from pathlib import Path
 
 import pytest
 
-from linnet.labs.claims import BUDGETS, claims
+from linnet.labs.claims import BUDGETS, RENAMED, chosen, claims
 from linnet.labs.core.claim import Setting
 from linnet.labs.core.results import key, read_rows
 from tests.cli.command import linnet
@@ -50,7 +52,7 @@ def verdicts(document: dict[str, object]) -> list[object]:
 def test_a_page_and_a_scoreboard(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     for name in FAST:
-        assert claims()[name].question.split()[0] in page
+        assert escape(claims()[name].statement) in page
         assert f"linnet reproduce {name} --budget smoke" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<script" not in page
@@ -65,7 +67,7 @@ def test_report_makes_everything_again_from_the_rows(
     assert done.status == 0
     assert "2 claims" in done.out
     assert files["html"].read_bytes() == (folder / "report.html").read_bytes()
-    assert "| Question |" in files["markdown"].read_text()
+    assert all(claims()[name].statement in files["markdown"].read_text() for name in FAST)
     rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
     assert {row["claim"] for row in rows} == set(FAST)
     assert all(row["ours"] for row in rows)
@@ -86,11 +88,11 @@ def test_report_puts_the_scoreboard_into_a_page_and_draws_figures(
     assert text.startswith("# Mine\n\n<!-- scoreboard -->\n**")
     assert text.endswith("<!-- end -->\n\nafter\n")
     assert "old" not in text.split("<!-- end -->")[0].split("<!-- scoreboard -->")[1].split()
-    assert all(claims()[name].question in text for name in FAST)
+    assert all(claims()[name].statement in text for name in FAST)
     assert {file.name for file in (tmp_path / "figures").iterdir()} == {"kernels-1.svg", "gradients-1.svg"}
     done = linnet(capsys, "report", folder, "--into", other)
     assert done.status == 2
-    assert "has no <!-- scoreboard -->" in done.err
+    assert "has no block such as <!-- scoreboard -->" in done.err
     assert other.read_text() == "# No place\n"
 
 
@@ -114,6 +116,8 @@ def test_the_list_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
         (("nonsense",), "unknown claim 'nonsense'"),
         (("all", "--budget", "day"), "unknown budget 'day'"),
         (("all", "--workers", "0"), "workers is '0'"),
+        (("all", "--minutes", "0"), "--minutes is '0'; accepted: a number above 0"),
+        (("all", "--minutes", "soon"), "--minutes is 'soon'; accepted: a number above 0"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
@@ -128,6 +132,58 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
         assert all(name in done.err for name in ("all", "rnn", "icl", *claims()))
     if "budget" in expected:
         assert all(name in done.err for name in BUDGETS)
+
+
+def test_a_name_of_before_says_the_name_of_today_and_numbers_are_found_in_lower_case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not RENAMED.keys() & claims().keys()
+    assert set(RENAMED.values()) <= claims().keys()
+    monkeypatch.setitem(RENAMED, "cores", "kernels")
+    done = linnet(capsys, "reproduce", "cores", "--out", tmp_path / "new")
+    assert done.status == 2
+    assert "the claim 'cores' is now called 'kernels'" in done.err
+    assert [claim.name for claim in chosen(["t1", "T2"])] == ["forms", "gradients"]
+
+
+def test_a_data_folder_that_is_not_there_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINNET_DATA", str(tmp_path / "gone"))
+    done = linnet(capsys, "reproduce", "kernels", "--budget", "smoke", "--out", tmp_path / "new")
+    assert done.status == 2
+    assert "LINNET_DATA is" in done.err
+    assert not (tmp_path / "new" / "run.json").exists()
+
+
+def test_a_limit_of_time_runs_what_fits_and_names_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    what = ("reproduce", *FAST, "--budget", "smoke", "--shipped", "--out", tmp_path / "out", "--workers", "1")
+    done = linnet(capsys, *what, "--minutes", "0.000001")
+    assert done.status == 0
+    assert "2 claims were not run for lack of time" in done.err
+    document = json.loads(linnet(capsys, "report", tmp_path / "out", "--json").out)
+    assert [claim["outcome"] for claim in document["claims"]] == ["not tested here"] * 2
+    assert all("no time left" in claim["reason"] for claim in document["claims"])
+    assert document["counts"]["error"] == 0
+    done = linnet(capsys, *what, "--minutes", "10")
+    assert done.status == 0
+    assert "in at most 10 minutes" in done.err
+    assert "not run for lack of time" not in done.err
+
+
+def test_a_sealed_folder_names_the_row_that_was_edited(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert linnet(capsys, "report", copy, "--seal", "--evidence", tmp_path / "evidence.json").status == 0
+    assert set(json.loads((tmp_path / "evidence.json").read_text())["claims"]) == set(FAST)
+    rows = (copy / "rows.jsonl").read_text()
+    (copy / "rows.jsonl").write_text(rows.replace('"seconds": ', '"seconds": 1', 1))
+    done = linnet(capsys, "report", copy)
+    assert done.status == 2
+    assert "rows.jsonl was edited: line 1 (" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_damaged_file_is_named_by_line_with_the_way_on(
@@ -177,8 +233,8 @@ def test_every_budget_of_every_claim_is_rows_that_json_can_hold(budget: str, dat
 
 def test_every_claim_says_what_a_reader_needs() -> None:
     for claim in claims().values():
-        assert claim.question.endswith("?"), claim.name
-        assert min(len(claim.statement), len(claim.rule)) > 20, claim.name
+        assert claim.statement.endswith("."), claim.name
+        assert min(map(len, (claim.statement, claim.source, claim.rule, claim.change))) > 20, claim.name
         assert claim.paper in ("rnn", "rebased", "icl", "open")
 
 

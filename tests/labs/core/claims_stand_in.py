@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from linnet.labs.core.claim import (
-    CONFIRMED,
-    REFUTED,
+    NO,
+    YES,
     Chart,
     Claim,
+    Evidence,
     Finding,
     Heat,
     Number,
@@ -33,11 +34,11 @@ def square(config: dict[str, Any]) -> dict[str, Any]:
     return {"square": config["i"] ** 2, "seed": config["seed"]}
 
 
-def squares(name: str, top: int, alone: bool = False) -> Callable[[Setting], list[Unit]]:
+def squares(name: str, top: int, alone: bool = False, seconds: float = 0.01) -> Callable[[Setting], list[Unit]]:
     def units(setting: Setting) -> list[Unit]:
         count = top * (2 if setting.budget == "hour" else 1)
         configs = [{"experiment": name, "i": i, "seed": i % 3} for i in range(count)]
-        return [unit(square, config, 0.01, alone) for config in configs]
+        return [unit(square, config, seconds, alone) for config in configs]
 
     return units
 
@@ -49,14 +50,24 @@ def read(rows: Sequence[Row]) -> Finding:
     table = Table(("i", "square"), [(str(row["config"]["i"]), str(row["metrics"]["square"])) for row in rows], "all")
     curve = Chart("squares", "i", "i²", {"ours": [(row["config"]["i"], row["metrics"]["square"]) for row in rows]})
     heat = Heat("shares", ["a"], ["b", "c"], [[0.5, None]])
-    outcome = CONFIRMED if right else REFUTED
-    return Finding(outcome, "they are squares", numbers, "Take squares.", (table,), (curve, heat))
+    evidence, scope = Evidence(YES if right else NO), f"{len(rows)} numbers"
+    return Finding(evidence, "they are squares", numbers, scope, "Take squares.", (table,), (curve, heat))
 
 
-def made(name: str, paper: str, top: int = 3, alone: bool = False, rows_of: str = "") -> Claim:
-    what = f"Are the numbers of {name} squares?"
-    units = squares(rows_of or name, top, alone)
-    return Claim(name, "", paper, what, "the paper gives no number", "all of them", units, read)
+def made(
+    name: str,
+    paper: str,
+    top: int = 3,
+    alone: bool = False,
+    rows_of: str = "",
+    seconds: float = 0.01,
+    number: str = "",
+) -> Claim:
+    what = f"The numbers of {name} are squares."
+    units = squares(rows_of or name, top, alone, seconds)
+    answers = {YES: "Yes, all of them", NO: "No, one is not"}
+    change = "A number that is no square."
+    return Claim(name, number, paper, what, "the paper gives no number", "all of them", answers, change, units, read)
 
 
 CLAIMS = {

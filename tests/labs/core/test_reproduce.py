@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from linnet import StateError
-from linnet.labs.claims.document import document
+from linnet.labs.claims.document import about, document
 from linnet.labs.core import folder
 from linnet.labs.core.claim import Number, Unit, figures
-from linnet.labs.core.folder import begin, read_run
+from linnet.labs.core.folder import Run, begin, read_run
 from linnet.labs.core.reproduce import reproduce
 from linnet.labs.core.results import Store, read_rows
 from linnet.labs.core.runner import Hooks
@@ -42,8 +42,8 @@ def scoreboard(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_claim_has_its_rows_and_shared_ones_are_made_once(tmp_path: Path, workers: int) -> None:
     metrics = run(tmp_path / "out", workers)
-    assert [claim["outcome"] for claim in metrics["claims"]] == ["confirmed"] * 3
-    assert metrics["counts"] == {"confirmed": 3, "refuted": 0, "unclear": 0, "not testable": 0, "error": 0}
+    assert [claim["outcome"] for claim in metrics["claims"]] == ["holds"] * 3
+    assert {outcome: count for outcome, count in metrics["counts"].items() if count} == {"holds": 3}
     assert len(read_rows(tmp_path / "out" / "rows.jsonl")) == 6
     assert metrics["rows"] == 6
     first = metrics["claims"][0]
@@ -75,7 +75,7 @@ def test_a_failure_is_an_error_of_its_claims_only_and_gone_when_it_succeeds(
     claims = {**CLAIMS, "longer": made("longer", "open", top=5)}
     monkeypatch.setenv("FAIL_AT", "4")
     metrics = run(tmp_path / "out", claims=claims)
-    assert [claim["outcome"] for claim in metrics["claims"]] == ["confirmed"] * 3 + ["error"]
+    assert [claim["outcome"] for claim in metrics["claims"]] == ["holds"] * 3 + ["error"]
     assert "no square of 4" in metrics["claims"][-1]["errors"][0]
     assert metrics["counts"]["error"] == 1
     assert "4 of 5 pieces of work are done" in metrics["claims"][-1]["sentence"]
@@ -88,7 +88,7 @@ def test_a_claim_that_cannot_read_its_rows_is_an_error_and_the_others_are_told(t
         raise KeyError("loss")
 
     metrics = run(tmp_path / "out", claims={**CLAIMS, "plain": replace(CLAIMS["plain"], read=broken)})
-    assert [claim["outcome"] for claim in metrics["claims"]] == ["error", "confirmed", "confirmed"]
+    assert [claim["outcome"] for claim in metrics["claims"]] == ["error", "holds", "holds"]
     assert "KeyError" in metrics["claims"][0]["errors"][0]
 
 
@@ -98,7 +98,7 @@ def test_rows_that_are_missing_make_no_verdict(tmp_path: Path) -> None:
     lines = (out / "rows.jsonl").read_text().splitlines(keepends=True)
     (out / "rows.jsonl").write_text("".join(lines[:-1]))
     result = document(out, every=CLAIMS)
-    assert [claim["outcome"] for claim in result["claims"]] == ["not testable", "confirmed", "not testable"]
+    assert [claim["outcome"] for claim in result["claims"]] == ["not tested here", "holds", "not tested here"]
     assert scoreboard(run(out)) == scoreboard(whole)
 
 
@@ -171,6 +171,41 @@ def test_data_of_the_beginning_are_kept_to(tmp_path: Path, monkeypatch: pytest.M
         begin(out, "quick", claims)
 
 
+def test_a_data_folder_that_is_not_there_is_named_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINNET_DATA", str(tmp_path / "gone"))
+    with pytest.raises(StateError, match=r"LINNET_DATA is .*gone, and there is no such folder; .*--shipped"):
+        begin(tmp_path / "out", "quick", list(CLAIMS.values()))
+    assert not (tmp_path / "out").exists()
+    assert begin(tmp_path / "out", "quick", list(CLAIMS.values()), shipped=True).data == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"versions": {"linnet": "0.0.9"}}, r"row 7 .* was computed by linnet 0\.0\.9, and the run by"),
+        ({"config": {"experiment": "plain", "i": 5, "seed": 2}}, "row 7 .* belongs to budget hour, and the run has"),
+        ({"config": {"experiment": "other", "i": 5}}, r"row 7 .* \(other, i 5\) belongs to no claim"),
+    ],
+    ids=["version", "budget", "claim"],
+)
+def test_rows_of_another_run_mixed_in_are_named_and_left_out_on_request(
+    tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    out = tmp_path / "out"
+    whole = run(out)
+    rows = out / "rows.jsonl"
+    strange = json.loads(rows.read_text().splitlines()[0]) | {"config": {"experiment": "plain", "i": 0}} | change
+    rows.write_text(rows.read_text() + json.dumps(strange) + "\n")
+    with pytest.raises(StateError, match=expected):
+        document(out, every=CLAIMS)
+    result = document(out, every=CLAIMS, skip_damaged=True)
+    assert scoreboard(result) == scoreboard(whole)
+    assert len(result["damaged"]) == 1
+    assert "row 7" in result["damaged"][0]
+
+
 def test_a_damaged_line_is_named_then_left_out_on_request_and_never_deleted(tmp_path: Path) -> None:
     out = tmp_path / "out"
     whole = run(out)
@@ -236,3 +271,17 @@ def test_figures(value: Any, text: str) -> None:
 def test_a_number_without_an_interval_says_so() -> None:
     assert Number("x", None, 1.5).spread() == "-"
     assert Number("x", None, 1.5, 1.25, 1.75, "3 seeds", "s").spread() == "[1.250, 1.750] of 3 seeds"
+
+
+def test_a_number_of_tokens_is_whole() -> None:
+    crossover = Number("x", None, 46.94, 43.79, float("inf"), "15 rounds", "tokens")
+    assert (crossover.shown(), crossover.spread()) == ("47 tokens", "[44, -] of 15 rounds")
+
+
+def test_the_machine_of_a_document_is_that_of_most_rows() -> None:
+    here, there = {"name": "here", "cores": 2}, {"name": "there", "cores": 4}
+    rows = [{"commit": "a", "versions": {}, "machine": machine} for machine in (here, here, there)]
+    content = about(Run("quick"), rows, 1.0)
+    assert content["machine"] == here | {"rows": 2}
+    assert content["other_machines"] == [there | {"rows": 1}]
+    assert about(Run("quick"), [], 0.0)["machine"] == {}

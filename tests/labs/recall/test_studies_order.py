@@ -1,4 +1,4 @@
-"""What the studies of order say of made-up rows: the look back (C8), rewritten keys (C10), longer sequences (C11)."""
+"""What the studies of order find in made-up rows: the look back (C8), rewritten keys (C10), longer sequences (C11)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from linnet.labs.claims.rebased import extrapolation, forgetting, shift
 from linnet.labs.core.results import Row
-from linnet.labs.core.verdicts import CONFIRMED, REFUTED, UNCLEAR, UNTESTED
+from linnet.labs.core.verdicts import NO, NOT_SEEN, OPEN, SEEN, UNTESTED, YES
 from linnet.labs.recall.config import RecallConfig
-from tests.labs.recall.made_up import around, made_up
+from tests.labs.recall.made_up import around, made_up, outcome
 
 ASKED = 1000  # questions of a slice
 SPLIT = {
@@ -32,23 +32,25 @@ def by_setting(ahead: float, alone: float, placed: float, seeds: int = 3) -> lis
 
 
 @pytest.mark.parametrize(
-    ("means", "outcome"),
+    ("means", "state", "printed"),
     [
-        ((0.98, 0.06, 0.07), CONFIRMED),
-        ((0.98, 0.06, 0.6), UNCLEAR),  # neither fails nor passes
-        ((0.8, 0.06, 0.07), UNCLEAR),  # so the convolution does
-        ((0.98, 0.98, 0.07), REFUTED),  # passes alone
-        ((0.98, 0.06, 0.98), REFUTED),
-        ((0.1, 0.06, 0.07), REFUTED),  # fails with it too
+        ((0.98, 0.06, 0.07), YES, (SEEN, "")),
+        ((0.98, 0.06, 0.6), NO, (NOT_SEEN, "")),  # more than a guess
+        ((0.98, 0.98, 0.07), NO, (NOT_SEEN, "")),
+        ((0.98, 0.06, 0.29), OPEN, (UNTESTED, "undecided at this size")),
+        ((0.8, 0.06, 0.07), YES, (UNTESTED, "softmax did not learn")),  # with the convolution, where it could
     ],
 )
-def test_shift(means: tuple[float, float, float], outcome: str) -> None:
-    assert shift.verdict(by_setting(*means)).outcome == outcome
+def test_shift(means: tuple[float, float, float], state: str, printed: tuple[str, str]) -> None:
+    found = shift.verdict(by_setting(*means))
+    assert (found.state, outcome(found)) == (state, printed)
+    assert shift.numbers(by_setting(*means))[0].ours == pytest.approx(max(means[1:]))  # the higher one decides
 
 
 def test_shift_says_what_it_lacks() -> None:
     few = shift.verdict(by_setting(0.98, 0.06, 0.07, seeds=2))
-    assert (few.outcome, few.sentence) == (UNTESTED, "softmax, conv, 1, none: 2 seeds, and the rule wants 3 or more")
+    assert (few.state, few.sentence) == (UNTESTED, "softmax, conv, 1, none: 2 seeds, and the rule needs 3 or more")
+    assert "1 seed, and" in shift.verdict(by_setting(0.98, 0.06, 0.07, seeds=1)).sentence
     (table,) = shift.tables(by_setting(0.98, 0.06, 0.07))
     assert [row[1] for row in table.rows] == ["conv", "nothing", "nothing"]
 
@@ -65,26 +67,34 @@ def rewritten(means: dict[str, tuple[float, float]], seeds: int = 3) -> list[Row
 
 
 @pytest.mark.parametrize(
-    ("change", "outcome"),
+    ("change", "state", "printed"),
     [
-        ({}, CONFIRMED),  # elu knows too little to count
-        ({"elu": (0.6, 0.97)}, REFUTED),  # until it does
-        ({"rebased": (0.95, 0.97)}, REFUTED),
-        ({"rebased": (0.95, 0.85)}, UNCLEAR),  # a lead, and not a clear one
-        ({"based": (0.35, 0.34), "delta": (0.99, 0.97)}, UNCLEAR),  # as far ahead on kept keys: not about updates
-        ({"based": (0.1, 0.1), "rebased": (0.1, 0.1)}, UNTESTED),
-        ({"delta": (0.1, 0.1), "gated_delta": (0.1, 0.1)}, UNTESTED),
-        ({"delta": (0.1, 0.1)}, CONFIRMED),  # the other rule alone
+        ({}, YES, (SEEN, "")),
+        ({"elu": (0.6, 0.97)}, YES, (SEEN, "")),  # shown, and not judged
+        ({"rebased": (0.95, 0.78), "delta": (0.99, 0.9)}, NO, (NOT_SEEN, "")),  # ahead, and not far
+        ({"based": (0.35, 0.34), "delta": (0.99, 0.97)}, OPEN, (UNTESTED, "undecided at this size")),  # as on kept keys
+        ({"rebased": (0.95, 0.97)}, NO, (UNTESTED, "too easy")),
+        ({"softmax": (0.05, 0.05)}, YES, (UNTESTED, "softmax did not learn")),  # it could: the training was too short
+        ({"based": (0.1, 0.1)}, OPEN, (UNTESTED, "Based did not learn")),
+        ({"gated_delta": (0.1, 0.1)}, NO, (UNTESTED, "gated delta did not learn")),
     ],
 )
-def test_forgetting(change: dict[str, tuple[float, float]], outcome: str) -> None:
-    assert forgetting.verdict(rewritten(SPLIT | change)).outcome == outcome
+def test_forgetting(change: dict[str, tuple[float, float]], state: str, printed: tuple[str, str]) -> None:
+    found = forgetting.verdict(rewritten(SPLIT | change))
+    assert (found.state, outcome(found)) == (state, printed)
+
+
+def test_forgetting_shows_the_smallest_lead_first() -> None:
+    first, *others = forgetting.numbers(rewritten(SPLIT | {"based": (0.95, 0.55)}))
+    assert first.what.startswith("recall of rewritten keys, the gated delta rule less Based")
+    assert first.ours == pytest.approx(0.4)
+    assert others[-1].ours == pytest.approx(0.99)  # softmax on keys written once
 
 
 def test_forgetting_says_what_it_lacks_and_what_is_lost() -> None:
-    assert forgetting.verdict(rewritten(SPLIT, seeds=2)).outcome == UNTESTED
+    assert forgetting.verdict(rewritten(SPLIT, seeds=2)).state == UNTESTED
     (table,) = forgetting.tables(rewritten({"delta": (0.9, 0.8), "based": (0.9, 0.5)}))
-    assert table.rows[0][:4] == ("based", "0.900 [0.890, 0.910]", "0.500 [0.490, 0.510]", "0.400 [0.400, 0.400]")
+    assert table.rows[0][:4] == ("based", "0.900 [0.875, 0.925]", "0.500 [0.475, 0.525]", "0.400 [0.400, 0.400]")
     assert [row[0] for row in table.rows] == ["based", "delta"]
 
 
@@ -105,26 +115,33 @@ def longer(means: dict[str, tuple[float, float | None]], mixers: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("change", "outcome"),
+    ("change", "state", "printed"),
     [
-        ({}, CONFIRMED),
-        ({"learned": (0.96, 0.3)}, CONFIRMED),  # reads on, and is lost
-        ({"none": (0.95, 0.4)}, REFUTED),
-        ({"learned": (0.96, 0.95)}, REFUTED),
-        ({"none": (0.95, 0.8549)}, UNCLEAR),  # .9 is in the interval
-        ({"none": (0.5, 0.5)}, UNTESTED),  # has learned too little
-        ({"learned": (0.0, None)}, UNTESTED),
+        ({}, YES, (SEEN, "")),  # learned positions cannot read on
+        ({"learned": (0.96, 0.3)}, YES, (SEEN, "")),  # they read on, and are lost
+        ({"none": (0.95, 0.4), "learned": (0.96, 0.8)}, NO, (NOT_SEEN, "")),
+        ({"none": (0.95, 0.9), "learned": (0.95, 0.9)}, OPEN, (UNTESTED, "undecided at this size")),
+        ({"learned": (0.95, 0.945)}, NO, (UNTESTED, "too easy")),  # everything is kept
+        ({"none": (0.5, 0.5)}, OPEN, (UNTESTED, "softmax did not learn")),
+        ({"learned": (0.5, None)}, OPEN, (UNTESTED, "softmax did not learn")),
     ],
 )
-def test_extrapolation(change: dict[str, tuple[float, float | None]], outcome: str) -> None:
-    assert extrapolation.verdict(longer(LONG | change)).outcome == outcome
+def test_extrapolation(change: dict[str, tuple[float, float | None]], state: str, printed: tuple[str, str]) -> None:
+    found = extrapolation.verdict(longer(LONG | change))
+    assert (found.state, outcome(found)) == (state, printed)
 
 
-def test_extrapolation_asks_every_mixer() -> None:
-    kept, lost = longer(LONG, ("softmax", "based")), longer(LONG | {"none": (0.95, 0.4)}, ("rebased",))
-    assert extrapolation.verdict(kept + lost).outcome == UNCLEAR
+def test_extrapolation_needs_every_mixer_and_leaves_out_what_did_not_learn() -> None:
+    kept, lost = longer(LONG, ("softmax", "based")), longer(LONG | {"none": (0.95, 0.0)}, ("rebased",))
+    other = extrapolation.verdict(kept + longer(LONG | {"none": (0.95, 0.1), "learned": (0.95, 0.8)}, ("rebased",)))
+    assert other.state == OPEN
     absent = extrapolation.verdict(kept)
-    assert (absent.outcome, absent.sentence) == (UNTESTED, "rebased, none: 0 seeds, and the rule wants 3 or more")
+    assert (absent.state, absent.sentence) == (UNTESTED, "rebased, none: 0 seeds, and the rule needs 3 or more")
+    unable = kept + longer(LONG | {"none": (0.5, 0.1)}, ("rebased",))
+    assert extrapolation.verdict(unable).state == YES
+    assert "left out, because it had not learned its training length: ReBased" in extrapolation.verdict(unable).sentence
+    assert not any("ReBased" in number.what for number in extrapolation.numbers(unable))
+    assert extrapolation.numbers(kept + lost)[0].what.split(", ")[1] == "ReBased"  # the smallest gap decides
 
 
 def test_extrapolation_shows_what_cannot_be_read() -> None:

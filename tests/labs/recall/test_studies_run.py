@@ -18,7 +18,7 @@ NAMES = ("ranking", "state-law", "shift", "forgetting", "extrapolation")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_few_steps_of_every_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one seed a table can be made, and no verdict; fewer sequences are scored than in earnest."""
+    """Of one seed a table can be made, and no outcome; fewer sequences are scored than in earnest."""
     monkeypatch.setattr("linnet.labs.recall.run.TEST_ROWS", 8)
     monkeypatch.setattr("linnet.labs.recall.probes.LONGER_ROWS", 4)
     study = studies()[name]

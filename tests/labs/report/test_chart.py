@@ -88,7 +88,7 @@ def test_labels_of_ticks(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (NAN, "-"), (0, "0"), (0.6443, "0.644"), (3e-7, "3e-07"), (12345.6, "12,346"), (123.45, "123.5")],
+    [(None, "-"), (NAN, "-"), (0, "0"), (0.6443, "0.644"), (3e-7, "3 × 10⁻⁷"), (12345.6, "12,346"), (123.45, "123.5")],
 )
 def test_values_in_words(value: float | None, text: str) -> None:
     assert short(value) == text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linnet.labs.icl.explain import explain
-from linnet.labs.report.icl_explain import html, percent, shown
+from linnet.labs.report.icl_explain import html, percent, shown, warnings
 from linnet.labs.report.icl_explain_figures import LEAST, floored, profile, without
 from tests.labs.icl.explained import small
 
@@ -93,10 +93,30 @@ def test_overflow_is_said_and_drawn_as_a_gap(diag: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "overflow"), (0.0, "0"), (3e-30, "0"), (0.12345, "0.123"), (-0.00042, "-4.20e-04"), (4.4e6, "4.4e+06")],
+    [(None, "overflow"), (0.0, "0"), (3e-30, "0"), (0.12345, "0.123"), (-0.00042, "-0.00042"), (4.4e6, "4.4 × 10⁶")],
 )
 def test_numbers(value: float | None, text: str) -> None:
     assert shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        ({"trimmed": 0.1, "diverged": 0.0}, []),
+        ({"trimmed": 1.9, "diverged": 0.0}, ["Nothing was learned"]),  # always answering 0 has d / 2 - 0.05
+        ({"trimmed": None, "diverged": 0.0}, ["Nothing was learned"]),
+        ({"trimmed": 0.1, "diverged": 0.05}, ["5 % of the sequences diverge"]),
+        ({"trimmed": 0.1, "diverged": None}, ["- of the sequences diverge"]),
+    ],
+)
+def test_a_model_that_learned_nothing_is_announced(
+    diag: dict[str, Any], score: dict[str, Any], said: list[str]
+) -> None:
+    document = deepcopy(diag)
+    document["score"] |= {"oracle": 0.05, **score}
+    document["model"]["d"] = 4
+    assert [line[: len(expected)] for line, expected in zip(warnings(document), said, strict=True)] == said
+    assert ('role="note"' in html(document)) == bool(said)
 
 
 def test_small_things() -> None:

@@ -92,7 +92,7 @@ def test_drawn_against_bytes(sweep: dict[str, Any]) -> None:
     names, svg = drawn(against_bytes("about", cells, "bytes"))
     assert names == ["based", "elu", "softmax"]
     assert titles(svg, 0)[0].startswith("based, 1,560: 0.21 [")
-    assert titles(svg, 0)[1] == "based, 3,900: 0.81 [0.7, 0.82]"
+    assert titles(svg, 0)[1] == "based, 3,900: 0.81 [0.7, 0.835]"
     (dashed,) = [path for path in svg.iter("path") if path.get("stroke-dasharray")]
     assert dashed.get("stroke") == "currentColor"
     assert dashed in list(svg.findall("g[@class='s2']/path"))
@@ -124,16 +124,19 @@ def study() -> dict[str, Any]:
 
 
 def test_studies_on_one_page(study: dict[str, Any]) -> None:
-    other = {**study, "name": "other", "question": "Is <b> escaped?", "outcome": "confirmed"}
+    failed = {"name": "learned", "passed": False, "detail": "softmax reaches 0.05", "short": "", "always": True}
+    other = {**study, "name": "other", "statement": "All <b> are escaped.", "outcome": "holds", "controls": [failed]}
     text = studies_html([study, other])
     read = words(text)
-    for name in ("question", "expected", "rule", "sentence"):
+    for name in ("statement", "source", "rule", "sentence", "change"):
         assert study[name] in read
-    assert "Not testable. softmax, nothing, 1, none: 0 seeds" in read
-    assert "Confirmed." in read
-    assert "0.990 [0.980, 1.000]" in read
+    assert "not tested here. Not tested: rows are missing" in read
+    assert "softmax, nothing, 1, none: 0 seeds" in read
+    assert "✓ holds" in read
+    assert "failed: softmax reaches 0.05" in read
+    assert "0.990 [0.965, 1.000]" in read
     assert "<b>" not in text
-    assert "Is <b> escaped?" in read
+    assert "All <b> are escaped." in read
     assert text.count("<svg") == 0
 
 

@@ -1,4 +1,4 @@
-"""The page of `linnet reproduce` in a real browser: no error, no request, no sideways scroll, curves that switch off.
+"""The page of `linnet reproduce` in a real browser: no error, no request, no sideways scroll, filters, curves, print.
 
 Screenshots go to the folder named by LINNET_SCREENSHOTS too, to be looked at.
 """
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from linnet.labs.core.verdicts import FAILS, HOLDS
 from linnet.labs.report.reproduce import html
-from tests.labs.report.made_up import bars, chart, claim, document, heat, number
+from tests.labs.report.made_up import bars, chart, claim, control, document, heat, number, regime
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
@@ -34,9 +35,11 @@ def crowded() -> dict[str, Any]:
     wide = {"title": long, "head": [f"column {i}" for i in range(20)], "rows": [["1,234,567"] * 20]}
     numbers = [number(long, long, 1.0, shown="1,234,567.890 bits per dimension")]
     drawn = [many, bars(series={long: [[long, 2.0], ["b", 1.0]]}), heat(rows=[long, "b"])]
-    return claim(
-        "crowded", "refuted", question=long, command=long, charts=drawn, tables=[wide], numbers=numbers, errors=[long]
-    )
+    kept = {"outcome": HOLDS, "answer": long, "shown": long, "spread": "-", "scope": long}
+    said = {"statement": long, "answer": long, "command": long, "scope": long, "errors": [long], "committed": kept}
+    said |= {"agreement": {"word": "differs", "reason": long}, "controls": [control(long, False, long)]}
+    said |= {"regime": regime(long, long, long)}
+    return claim("crowded", FAILS, **said, charts=drawn, tables=[wide], numbers=numbers)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +86,7 @@ def test_it_opens_and_fits(
     assert page.evaluate(WIDTH) <= width
     for one in result["claims"]:
         assert page.locator(f"#{one['name']}").is_visible()
-        assert page.locator(f"#{one['name']} h3").inner_text().endswith(one["question"])
+        assert page.locator(f"#{one['name']} h3").inner_text().endswith(one["statement"])
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (back == "rgb(255, 255, 255)") == (scheme == "light")
     for folder in filter(None, (str(tmp_path), os.environ.get("LINNET_SCREENSHOTS"))):
@@ -107,6 +110,48 @@ def test_a_curve_is_switched_off_by_pointer_and_keyboard(browser: Any, file: Pat
     assert first.is_visible()
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_claims_are_filtered_by_outcome_and_paper(
+    browser: Any, file: Path, result: dict[str, Any], scripts: bool
+) -> None:
+    page, _ = opened(browser, file, java_script_enabled=scripts)
+    nothing, count = page.locator(".nothing"), len(result["claims"])
+
+    def shown() -> tuple[int, ...]:
+        """Sections, lines at a glance and entries of the contents: always as many."""
+        return tuple(page.locator(f"{at}:visible").count() for at in (".claim", ".board li[data-outcome]", "nav li"))
+
+    assert shown() == (count,) * 3
+    page.locator("label[for=outcome-is-does-not-hold]").click()
+    assert shown() == (2, 2, 2)
+    assert page.locator("#speed").is_visible()
+    page.locator("#paper-is-rnn").press("Space")
+    assert shown() == (2, 2, 2)
+    page.locator("label[for=outcome-is-error]").click()
+    assert shown() == (0, 0, 0)
+    assert nothing.is_visible()
+    page.locator("label[for=paper-is-all]").click()
+    assert shown() == (1, 1, 1)
+    assert not nothing.is_visible()
+    assert not page.locator("#paper-rnn").is_visible()
+    page.emulate_media(media="print")
+    assert page.locator(".claim:visible").count() == count  # paper leaves nothing out
+    page.emulate_media(media="screen")
+    page.locator("label[for=outcome-is-all]").click()
+    assert shown() == (count,) * 3
+
+
+def test_the_contents_are_folded_on_a_phone_and_stay_in_sight_on_a_wide_screen(browser: Any, file: Path) -> None:
+    page, _ = opened(browser, file, 390, 844)
+    entry = page.locator('nav a[href="#broken"]')
+    assert not entry.is_visible()
+    page.locator("label[for=contents-open]").click()
+    assert entry.is_visible()
+    page, _ = opened(browser, file)
+    page.locator("#broken").scroll_into_view_if_needed()
+    assert page.locator("aside").bounding_box()["y"] >= 0
+
+
 def test_links_lead_to_the_claims(browser: Any, file: Path) -> None:
     page, _ = opened(browser, file)
     page.locator('nav a[href="#broken"]').press("Enter")
@@ -116,7 +161,7 @@ def test_links_lead_to_the_claims(browser: Any, file: Path) -> None:
 
 def test_on_paper_everything_is_there_and_nothing_dark(browser: Any, file: Path) -> None:
     page, _ = opened(browser, file, 700, 1000, color_scheme="dark")
-    table = page.locator("#copy > details table")
+    table = page.locator("#copy > details table").first
     page.locator("#copy label.key").first.click()
     assert not table.is_visible()
     page.emulate_media(media="print")

@@ -1,4 +1,4 @@
-"""Does the model find out how noisy its examples are? Its loss at each noise level, held fixed.
+"""Three layers judge from the labels how noisy they are, GD++ does not: losses at each noise level, held fixed.
 
     worst(model) = the largest loss above the oracle over sigma in 0..5, the levels of the training
 
@@ -10,14 +10,16 @@ GD++ should become ConstRR, level by level. Trained on U5, sigma uniform from 0 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
+    NO,
+    OPEN,
+    YES,
     Chart,
     Claim,
+    Evidence,
     Finding,
     Number,
     Setting,
@@ -26,14 +28,20 @@ from ...core.claim import (
     figures,
     untested,
 )
+from ...core.intervals import Interval, interval
 from ...core.results import Row
 from ...icl.noise import Noise
-from .chains import NAMED, UNIFORM, cells, chains, profiles, rule_profile, rules, too_few
+from ..open.verdict_logic import below
+from .chains import NAMED, PROFILE, UNIFORM, cells, chains, layered, profiles, rule_profile, rules, too_few
+from .controls import bounded, counted, protocol, regime_of, trained, trainings
 
 FLATTER = 0.5  # worst loss of three layers, of that of two
 MIRROR = 0.1  # how far GD++ may be from ConstRR, of ConstRR's mean over the levels
+Z = 2.0  # standard errors, where there is one seed
 TOP = Noise.parse(UNIFORM).largest
 RULES = ("ada_rr", "tuned_rr", "bayes")
+JUDGED = (("diag", 2, UNIFORM), ("diag", 3, UNIFORM), ("gd++", 3, UNIFORM))
+NEEDED = ("DIAG 2", "DIAG 3", "GD++ 3", "ConstRR")
 SHOWN = ("DIAG 2", "DIAG 3", "DIAG 7", "FULL 7", "GD++ 3", "ConstRR", "AdaRR", "TunedRR", "Bayes")
 Profile = dict[float, dict[str, Any]]
 
@@ -46,33 +54,34 @@ def read(rows: Sequence[Row]) -> Finding:
     early = too_few(rows)
     if early:
         return early
-    curves = {name: _inside(curve) for name, curve in profiles(rows, UNIFORM).items()}
-    absent = [name for name in ("DIAG 2", "DIAG 3", "GD++ 3", "ConstRR") if not curves.get(name)]
+    by_seed = [_inside(rows, seed) for seed in sorted(trainings(rows).get(JUDGED[0], {0}))]
+    absent = [name for name in NEEDED if not all(curves.get(name) for curves in by_seed)]
     if absent:
         return untested(f"{absent[0]} has no profile yet")
-    two, three = worst(curves["DIAG 2"]), worst(curves["DIAG 3"])
-    off = mirror(curves["GD++ 3"], curves["ConstRR"])
-    flatter, mirrored = three <= FLATTER * two, off <= MIRROR
-    outcome = CONFIRMED if flatter and mirrored else UNCLEAR if flatter or mirrored else REFUTED
+    curves = by_seed[0]
+    flatter = over([ratio(one["DIAG 3"], one["DIAG 2"]) for one in by_seed])
+    fixed = over([ratio(one["DIAG 3"], one["ConstRR"]) for one in by_seed])
+    off = over([mirror(one["GD++ 3"], one["ConstRR"]) for one in by_seed])
+    states = below(flatter, FLATTER), below(off, MIRROR)
+    state = NO if NO in states else OPEN if OPEN in states else YES
     beats = overtaken(rows)
     sentence = (
-        f"worst loss over sigma 0 to {TOP:g}: DIAG {figures(two)} with 2 layers and {figures(three)} with 3, ConstRR "
-        f"{figures(worst(curves['ConstRR']))}; GD++ with 3 layers differs from ConstRR by {off:.1%} of its mean loss; "
+        f"worst loss over sigma 0 to {TOP:g}: DIAG {figures(worst(curves['DIAG 2']))} with 2 layers and "
+        f"{figures(worst(curves['DIAG 3']))} with 3, ConstRR {figures(worst(curves['ConstRR']))}; GD++ with 3 layers "
+        f"differs from ConstRR by {off.mean:.1%} of its mean loss; "
         + "; ".join(f"DIAG is below {name} {_from(layers, deepest)}" for name, layers, deepest in beats)
     )
+    seeds = counted(len(by_seed))
+    of = seeds if len(by_seed) > 1 else counted(_sequences(rows), "sequences")
+    worst_of = "worst loss over the noise levels, DIAG with 3 layers / "
     numbers = [
-        _ratio(
-            "worst loss over the noise levels, DIAG with 3 layers / with 2 layers", curves["DIAG 3"], curves["DIAG 2"]
-        ),
-        _ratio(
-            "worst loss over the noise levels, DIAG with 3 layers / ridge with one penalty (ConstRR)",
-            curves["DIAG 3"],
-            curves["ConstRR"],
-        ),
-        Number(
+        _number(f"{worst_of}with 2 layers", None, flatter, of),
+        _number(f"{worst_of}ridge with one penalty (ConstRR)", None, fixed, of),
+        _number(
             "distance of GD++ with 3 layers from ConstRR, mean over the levels, of ConstRR's loss",
             "looks the same in figure 2",
             off,
+            of,
         ),
     ]
     numbers += [
@@ -80,27 +89,43 @@ def read(rows: Sequence[Row]) -> Finding:
         for (name, layers, _), printed in zip(beats, ("4", "5, to match or exceed", None), strict=False)
         if layers is not None
     ]
-    return Finding(outcome, sentence, numbers, _meaning(flatter, three, curves), [_table(curves)], [_chart(rows)])
+    regime = regime_of(rows, f"sigma 0 to {TOP:g}, 2 to 7 layers", f"sigma 0 to {TOP:g}, 2 and 3 layers")
+    controls = [protocol(rows), trained(rows, JUDGED), bounded(rows)]
+    evidence = Evidence(state, regime, controls, len(by_seed), seeds.split()[1])
+    scope = f"{regime.here}, {seeds}"
+    meaning = _meaning(states[0], curves)
+    return Finding(evidence, sentence, numbers, scope, meaning, [_table(curves)], [_chart(rows)])
 
 
 def worst(curve: Profile) -> float:
     return max(float(level["mean"]) for level in curve.values())
 
 
-def _ratio(what: str, curve: Profile, other: Profile) -> Number:
-    """Return the ratio of the worst losses, with an interval from two standard errors of each."""
+def ratio(curve: Profile, other: Profile) -> Interval:
+    """Return the ratio of the worst losses, with an interval from Z standard errors of each."""
     (top, top_se), (bottom, bottom_se) = (
         max((level["mean"], level["se"]) for level in c.values()) for c in (curve, other)
     )
-    low, high = (top - 2 * top_se) / (bottom + 2 * bottom_se), (top + 2 * top_se) / (bottom - 2 * bottom_se)
-    return Number(what, None, top / bottom, low, high, "two standard errors of each")
+    low, high = (top - Z * top_se) / (bottom + Z * bottom_se), (top + Z * top_se) / (bottom - Z * bottom_se)
+    return Interval(top / bottom, low, high, 1)
 
 
-def mirror(curve: Profile, other: Profile) -> float:
-    """Return the mean difference over the levels, relative to the mean of the other."""
+def _number(what: str, paper: str | None, measured: Interval, of: str) -> Number:
+    return Number(what, paper, measured.mean, measured.low, measured.high, of)
+
+
+def mirror(curve: Profile, other: Profile) -> Interval:
+    """Return the mean difference over the levels, relative to the mean of the other, with Z standard errors."""
     both = sorted(set(curve) & set(other))
-    apart = sum(abs(curve[sigma]["mean"] - other[sigma]["mean"]) for sigma in both)
-    return float(apart / sum(other[sigma]["mean"] for sigma in both))
+    total = sum(other[sigma]["mean"] for sigma in both)
+    apart = sum(abs(curve[sigma]["mean"] - other[sigma]["mean"]) for sigma in both) / total
+    half = Z * sqrt(sum(curve[sigma]["se"] ** 2 + other[sigma]["se"] ** 2 for sigma in both)) / total
+    return Interval(apart, max(apart - half, 0.0), apart + half, 1)
+
+
+def over(measured: Sequence[Interval]) -> Interval:
+    """Return the interval over seeds; of one seed, that of its sequences."""
+    return measured[0] if len(measured) == 1 else interval([one.mean for one in measured])
 
 
 def overtaken(rows: Sequence[Row]) -> list[tuple[str, int | None, int]]:
@@ -117,19 +142,28 @@ def overtaken(rows: Sequence[Row]) -> list[tuple[str, int | None, int]]:
 
 
 def _from(layers: int | None, deepest: int) -> str:
-    return f"from {layers} layers" if layers is not None else f"at none of its depths up to {deepest}"
+    return f"from {layered(layers)}" if layers is not None else f"at none of its depths up to {deepest}"
 
 
-def _inside(curve: Profile) -> Profile:
-    return {sigma: level for sigma, level in curve.items() if sigma <= TOP and level["mean"] is not None}
+def _inside(rows: Sequence[Row], seed: int) -> dict[str, Profile]:
+    """Return the curves of a seed at the levels of the training."""
+    return {
+        name: {sigma: level for sigma, level in curve.items() if sigma <= TOP and level["mean"] is not None}
+        for name, curve in profiles(rows, UNIFORM, seed).items()
+    }
 
 
-def _meaning(flatter: bool, three: float, curves: dict[str, Profile]) -> str:
-    if not flatter:
+def _sequences(rows: Sequence[Row]) -> int:
+    """Return the sequences at each level."""
+    return int(max(row["config"]["sequences"] for row in rows if row["config"]["experiment"] == PROFILE))
+
+
+def _meaning(flatter: str, curves: dict[str, Profile]) -> str:
+    if flatter != YES:
         return "A third layer does not make the model adapt here: for noise that varies take ridge with an estimate."
     text = "Three layers of DIAG judge the noise from the labels: one model serves clean and noisy data alike."
     if "AdaRR" in curves:
-        better = three < worst(curves["AdaRR"])
+        better = worst(curves["DIAG 3"]) < worst(curves["AdaRR"])
         text += (
             f" Its worst level is {'better' if better else 'still worse'} than that of AdaRR, ridge with an estimate"
         )
@@ -165,14 +199,18 @@ CLAIM = Claim(
     number="",
     place=4,
     paper="icl",
-    question="Does a linear transformer judge from its examples how noisy they are, and trust them accordingly?",
-    statement="With two layers the models suit one noise level only; from three layers on they improve over the whole "
+    statement="Three layers judge from the labels how noisy they are, which two layers and GD++ do not.",
+    source="With two layers the models suit one noise level only; from three layers on they improve over the whole "
     "range, while GD++ stays at ridge with one fixed penalty (figure 2 of the paper, which prints no numbers for it). "
     "The paper's text says that four layers beat AdaRR where sigma goes up to 4 or more, and that five or more match "
     "or exceed TunedRR.",
-    rule=f"confirmed if the worst loss over the noise levels of the training falls to {FLATTER:g} times or less from "
-    f"two layers of DIAG to three, and GD++ with three layers is within {MIRROR:.0%} of ConstRR, level by level; "
-    "refuted if neither holds; unclear if one does",
+    rule=f"yes if the worst loss over the noise levels of the training falls to {FLATTER:g} times or less from two "
+    f"layers of DIAG to three, and GD++ with three layers is within {MIRROR:.0%} of ConstRR, averaged over the levels, "
+    "both with their intervals over seeds; no if an interval lies beyond its mark; open otherwise. Controls: ridge has "
+    "the printed losses, the three models are as good as the paper's, and no loss is below that of Bayes. Regime: "
+    f"d = 10, n = 20, sigma uniform from 0 to {TOP:g}",
+    answers={YES: "Yes, from three layers on", NO: "No, depth or GD++ behaves otherwise"},
+    change="five seeds whose worst level stays above half of that of two layers, or a GD++ that leaves ConstRR",
     units=units,
     read=read,
 )

@@ -6,7 +6,7 @@
     profile   config: cell or rules, sigmas [S]     metrics: mean, se, median, diverged, each [S], sigma held fixed
 
 Every claim takes whole units from here, so that a model that two of them need is trained once. "smoke" takes STEPS
-steps of Adam to check that everything runs: such models show nothing, and `too_few` makes every verdict untested.
+steps of Adam to check that everything runs: such models show nothing, and `too_few` leaves every claim untested.
 """
 
 from __future__ import annotations
@@ -107,18 +107,25 @@ def cells(results: Sequence[Row]) -> dict[tuple[str, int, str], dict[str, Any]]:
     return best
 
 
-def profiles(results: Sequence[Row], noise: str) -> dict[str, dict[float, dict[str, float | None]]]:
-    """Return name, such as "DIAG 3" or "AdaRR", -> sigma -> {"mean", "se", "median", "diverged"}."""
+def profiles(results: Sequence[Row], noise: str, seed: int = 0) -> dict[str, dict[float, dict[str, float | None]]]:
+    """Return name, such as "DIAG 3" or "AdaRR", -> sigma -> {"mean", "se", "median", "diverged"}, of a seed."""
     curves: dict[str, dict[float, dict[str, float | None]]] = {}
     for row in results:
         config, metrics = row["config"], row["metrics"]
         if config["experiment"] != PROFILE or config["noise"] != noise:
             continue
+        if config["kind"] != "rules" and config["seed"] != seed:
+            continue
         named = metrics if config["kind"] == "rules" else {f"{NAMED[config['kind']]} {config['layers']}": metrics}
         for name, of in named.items():
             each = [dict(zip(of, values, strict=True)) for values in zip(*of.values(), strict=True)]
-            curves.setdefault(name, dict(zip(config["sigmas"], each, strict=True)))  # the first seed
+            curves[name] = dict(zip(config["sigmas"], each, strict=True))
     return curves
+
+
+def layered(layers: int) -> str:
+    """Return "1 layer" or "3 layers"."""
+    return f"{layers} layer{'' if layers == 1 else 's'}"
 
 
 def too_few(results: Sequence[Row]) -> Finding | None:
@@ -144,7 +151,7 @@ def _planned(setting: Setting) -> list[Chain]:
 
 
 def _unit(chain: Chain, setting: Setting) -> Unit:
-    wanted = [n for n in chain.depths if n in PROFILED.get((chain.kind, chain.noise), ()) and chain.seed == 0]
+    wanted = [n for n in chain.depths if n in PROFILED.get((chain.kind, chain.noise), ())]
     extra = [{"experiment": PROFILE, **asdict(chain.cell(n)), **_levels(setting, chain.noise)} for n in wanted]
     configs = (*chain.missing(), *extra)
     done = tuple(n for n in chain.depths if setting.done(chain.config(n)))

@@ -1,4 +1,4 @@
-"""Is a model that is good on its training noise safe on more noise? Many fits of one model, tested outside it.
+"""Models that are equally good on the noise of their training can differ on more: many fits of one model, tested there.
 
     fit       DIAG, 4 layers, sigma 1 or 3: the shipped model's weights, each times 1 + JITTER N(0, 1), minimised by
               Levenberg-Marquardt on POOL sequences; each seed is a start, and the loss has several minima
@@ -22,12 +22,14 @@ from ....regress.adapt import Problem, distrust
 from ....regress.gram import Gram
 from ....regress.model import ICLTransformer
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
+    NO,
+    OPEN,
+    YES,
     Chart,
     Claim,
     Config,
+    Control,
+    Evidence,
     Finding,
     Number,
     Setting,
@@ -45,9 +47,11 @@ from ...icl.evaluate import TEST_SEED, Score, evaluate_model, predictor, profile
 from ...icl.grow import LOST
 from ...icl.newton import minimise
 from ...icl.noise import Noise
+from ...icl.paper import LAYERS, TABLE1
 from ...icl.recipes import Cell, finish, parameters
 from ...icl.regression import Regression
 from .chains import TWO, curve, too_few
+from .controls import counted, regime_of
 
 EXPERIMENT = "icl-hazard"
 JITTER, POOL_SEED = 0.3, 101  # .3, .5 and .6 were tried: each reaches both kinds of minima, .3 with the fewest bad fits
@@ -60,7 +64,8 @@ SEQUENCES = {"smoke": 200, "quick": 10_000, "hour": 20_000, "paper": 100_000}
 GUARDED = {"smoke": 20, "quick": 2_000, "hour": 5_000, "paper": 20_000}
 LIKE = 1.1  # times the least loss inside: as good a model as any
 EXPLODES, SAFE = 0.01, 0.001  # share of sequences that diverge
-FEWEST = 3  # models as good as any, for a verdict
+DEPTH = 4  # layers of the model
+SOLVED = 0.5  # a loss of ridge outside below which the sequences there can be solved
 
 
 def measure(config: Config) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def units(setting: Setting) -> list[Unit]:
         "experiment": EXPERIMENT,
         "kind": "diag",
         "noise": TWO,
-        "layers": 4,
+        "layers": DEPTH,
         "jitter": JITTER,
         "sigmas": list(SIGMAS),
     }
@@ -126,34 +131,55 @@ def read(rows: Sequence[Row]) -> Finding:
         return early
     models = [row["metrics"] | {"seed": row["config"]["seed"]} for row in rows if row["metrics"]["inside"] is not None]
     least = min((model["inside"] for model in models), default=0.0)
-    good = [model for model in models if model["inside"] <= LIKE * least]
-    if len(good) < FEWEST:
-        return untested(f"{len(good)} fits are as good as any inside, and the rule wants {FEWEST} or more")
+    good = sorted((one for one in models if one["inside"] <= LIKE * least), key=lambda model: model["inside"])
+    if not good:
+        return untested("no fit is finite")
     sigmas = rows[0]["config"]["sigmas"]
     out = sigmas.index(OUTSIDE)
     exploding = [model for model in good if model["diverged"][out] > EXPLODES]
-    calm = all(model["inside_diverged"] <= SAFE for model in good)
     near = any(model["diverged"][out] > SAFE for model in good)
-    outcome = CONFIRMED if exploding and calm else UNCLEAR if exploding or near else REFUTED
+    state = YES if exploding else OPEN if near else NO
     sentence = (
         f"{len(exploding)} of {len(good)} fits that are equally good inside (loss {figures(least)} to "
         f"{figures(max(model['inside'] for model in good))}) lose more than {EXPLODES:.0%} of the sequences at sigma "
-        f"{OUTSIDE:g}; with the guard the mean there is {figures(_mean(exploding or good, 'guarded'))}, ridge has "
-        f"{figures(_mean(good, 'ridge'))}"
+        f"{OUTSIDE:g}{', the best of all inside among them' if good[0] in exploding else ''}; with the guard the mean "
+        f"there is {figures(_mean(exploding or good, 'guarded'))}, ridge has {figures(_mean(good, 'ridge'))}"
     )
-    return Finding(outcome, sentence, _numbers(good, exploding, out), _meaning(good, exploding), [_table(models, out)],
-                   _charts(good, sigmas))  # fmt: skip
+    about = rows[0]["config"]
+    axes = {"layers": (about["layers"], LAYERS[0], LAYERS[-1]), "sigma": (max(sigmas), 0.0, OUTSIDE)}
+    here = f"DIAG with {about['layers']} layers, sigma {OUTSIDE:g} after 1 and 3"
+    regime = regime_of(rows, f"{LAYERS[0]} to {LAYERS[-1]} layers, sigma 0 to {OUTSIDE:g} after 1 and 3", here, **axes)
+    evidence = Evidence(state, regime, controls(good, least), len(good), "fits")
+    scope = f"{regime.here}, {counted(len(good), 'fits')}, {about['sequences']:,} sequences"
+    return Finding(evidence, sentence, _numbers(good, exploding, out), scope, _meaning(good, exploding),
+                   [_table(models, out)], _charts(good, sigmas))  # fmt: skip
+
+
+def controls(good: Sequence[dict[str, Any]], least: float) -> list[Control]:
+    """Return the controls: the fits are good and safe inside, and the sequences outside can be solved."""
+    printed, lost = TABLE1["diag", DEPTH, TWO], max(model["inside_diverged"] for model in good)
+    ridge = _mean(good, "ridge")
+    return [
+        Control("the fits are as good as the paper's model", least <= LIKE * printed,
+                f"the best loss inside is {figures(least)}, the paper prints {printed:.3f}; {LIKE:g} times that is "
+                "accepted", "the fits did not learn"),
+        Control("the fits are safe on the noise of their training", lost <= SAFE,
+                f"at most {lost:.2%} of the sequences inside diverge; {SAFE:.1%} is accepted", "fits diverge inside"),
+        Control("the sequences outside can be solved", ridge <= SOLVED,
+                f"ridge with an estimated penalty loses {figures(ridge)} on them; {SOLVED:g} is accepted",
+                "ridge fails as well"),
+    ]  # fmt: skip
 
 
 def _numbers(good: Sequence[dict[str, Any]], exploding: Sequence[dict[str, Any]], out: int) -> list[Number]:
     outside = f"sigma {OUTSIDE:g}, trained on 1 and 3"
     shown = max(good, key=lambda model: model["diverged"][out])
+    most = f"at {outside}, of the fit that diverges most"
     numbers = [
         Number(f"fits equally good inside that explode at {outside}", None, len(exploding), unit=f"of {len(good)}"),
-        number(f"share of sequences that diverge at {outside}, mean of these fits", None,
-               [model["diverged"][out] for model in good], of="fits"),
-        Number(f"median loss at {outside}, of the fit that diverges most", None, shown["median"][out]),
-    ]  # fmt: skip
+        Number(f"sequences that diverge {most}", None, 100 * shown["diverged"][out], unit="%"),
+        Number(f"median loss {most}", None, shown["median"][out]),
+    ]
     if shown["mean"][out] is not None:
         numbers.append(Number("mean loss there, of the same fit", None, shown["mean"][out]))
     of = exploding or good
@@ -176,7 +202,8 @@ def _meaning(good: Sequence[dict[str, Any]], exploding: Sequence[dict[str, Any]]
     if caught:
         text += "Checking each answer against its own examples, with ridge to fall back on, catches what explodes"
         share = _mean(good, "to_ridge_inside")
-        text += f" and hands over {share:.1%} of the answers inside the training's range."
+        few = f"{share:.1%}" if share >= 1e-3 else "less than 0.1%"
+        text += f" and hands over {few} of the answers inside the training's range."
         better = _mean(good, "ridge") < _mean(exploding, "guarded")
         return text + (" Outside it, ridge alone is better still." if better else "")
     return text + "Checking each answer against its own examples catches only a part of what explodes."
@@ -219,13 +246,16 @@ CLAIM = Claim(
     number="",
     place=6,
     paper="icl",
-    question="Is a model that does well on the noise it was trained on safe when the data are noisier?",
-    statement="The paper draws the loss of models trained on noise of 1 and 3 up to a noise of 6, finds that DIAG "
+    statement="A model as good as any on the noise of its training can still fail on twice that noise.",
+    source="The paper draws the loss of models trained on noise of 1 and 3 up to a noise of 6, finds that DIAG "
     "carries over better than FULL, and prints no number; it says nothing about rare sequences. As a layer multiplies "
     "its tokens, four of them are a polynomial of high degree, which has to explode somewhere.",
-    rule=f"of the fits with a loss of no more than {LIKE:g} times the best on the training's noise: confirmed, the "
-    f"hazard is real, if one or more lose over {EXPLODES:.0%} of the sequences at sigma {OUTSIDE:g} and none loses "
-    f"over {SAFE:.1%} inside; refuted if none loses over {SAFE:.1%} outside; unclear otherwise",
+    rule=f"of the fits with a loss of no more than {LIKE:g} times the best on the training's noise: yes if one or more "
+    f"lose over {EXPLODES:.0%} of the sequences at sigma {OUTSIDE:g}; no if none loses over {SAFE:.1%} there; open "
+    f"otherwise. Controls: the best fit is within {LIKE:g} times the paper's loss, no fit loses over {SAFE:.1%} "
+    "inside, and ridge solves the sequences outside. Regime: d = 10, n = 20, up to 7 layers and sigma 6",
+    answers={YES: "Yes, some of the best fits explode", NO: "No, none of the best fits explodes"},
+    change=f"many more starts, none of which loses over {SAFE:.1%} of the sequences at sigma {OUTSIDE:g}",
     units=units,
     read=read,
 )

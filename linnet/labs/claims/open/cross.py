@@ -16,11 +16,10 @@ import torch
 from ....models import EncoderDecoder, ModelConfig, build
 from ...bench import timing
 from ...core.claim import Config, Row, Table, rounded
-from ...core.intervals import Interval
+from ...core.intervals import Interval, median_interval
 from ..training import plan, seeded_model, train
 from .sequences import Reversal
 from .variants import HELD_OUT
-from .verdict_logic import middle
 
 MIXERS = ("elu", "softmax")
 NAMES = {"elu": "linear", "softmax": "softmax"}
@@ -79,12 +78,21 @@ def _step(model: EncoderDecoder, source: Any, state: Any) -> None:
 def grows(row: Row, name: str) -> Interval:
     """Return the time of a token after the longest source over one after the shortest, round by round."""
     seconds = row["metrics"][name]["seconds"]
-    return middle([long / short for long, short in zip(seconds[-1], seconds[0], strict=True)])
+    return median_interval([long / short for long, short in zip(seconds[-1], seconds[0], strict=True)])
+
+
+def rounds_of(row: Row) -> dict[str, list[float]]:
+    """Return the seconds of every round by attention and source, for the control that the machine was quiet."""
+    return {
+        f"{name} after {n:,} tokens": seconds
+        for name in NAMES.values()
+        for n, seconds in zip(row["config"]["sources"], row["metrics"][name]["seconds"], strict=True)
+    }
 
 
 def decode_table(row: Row) -> Table:
     lines = [
-        (name, f"{n:,}", f"{1e6 * middle(seconds).mean:,.0f}", f"{size:,}")
+        (name, f"{n:,}", f"{1e6 * median_interval(seconds).mean:,.0f}", f"{size:,}")
         for name in NAMES.values()
         for n, seconds, size in zip(row["config"]["sources"], *columns(row, name), strict=True)
     ]

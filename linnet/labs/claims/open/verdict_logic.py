@@ -1,62 +1,38 @@
-"""Verdicts of several parts: all must hold for "confirmed", one contradiction is enough for "refuted".
+"""What an interval says about a mark: YES if all of it lies on the right side, NO if none of it does, OPEN otherwise.
 
-    middle(rounds)            median of a timing's rounds, with a distribution-free interval of order statistics
-    above(difference, mark)   HOLDS: the whole interval is at or above the mark; BROKEN: all of it is below; else OPEN
-
-Differences are paired: run i of both variants saw the same sequences. An interval of fewer than FEWEST runs is
-undecided.
+Differences are paired: run i of both variants saw the same sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import comb
-from statistics import median
+from collections.abc import Iterable, Mapping
 
-from ...core.claim import CONFIRMED, REFUTED, UNCLEAR, Number, spread
-from ...core.intervals import Interval
-from ...core.verdicts import FEWEST as FEWEST
-
-HOLDS, BROKEN, OPEN = "holds", "does not hold", "is undecided"
-
-
-def middle(values: Sequence[float]) -> Interval:
-    """Return the median (as `mean`) and the narrowest ranks with 95 % or more; the extremes of fewer than six."""
-    x, n = sorted(values), len(values)
-    enough = [k for k in range(1, n // 2 + 1) if 2 * sum(comb(n, i) for i in range(k)) <= 0.05 * 2**n]
-    rank = max(enough, default=1)
-    return Interval(median(x), x[rank - 1], x[n - rank], n)
+from ...core.claim import NO, OPEN, YES, Number, spread
+from ...core.intervals import Interval, interval
 
 
 def above(measured: Interval, mark: float) -> str:
-    if measured.seeds < FEWEST:
-        return OPEN
-    return HOLDS if measured.low >= mark else BROKEN if measured.high < mark else OPEN
+    return YES if measured.low >= mark else NO if measured.high < mark else OPEN
 
 
 def below(measured: Interval, mark: float) -> str:
-    return above(Interval(-measured.mean, -measured.high, -measured.low, measured.seeds), -mark)
+    return YES if measured.high <= mark else NO if measured.low > mark else OPEN
 
 
-def every(states: Sequence[str]) -> str:
-    """Return one state for several that must all hold; OPEN if there is none."""
-    if BROKEN in states:
-        return BROKEN
-    return HOLDS if states and all(state == HOLDS for state in states) else OPEN
+def between(measured: Interval, low: float, high: float) -> str:
+    outside = measured.high < low or measured.low > high
+    return NO if outside else YES if low <= measured.low and measured.high <= high else OPEN
 
 
-def outcome(parts: Mapping[str, str]) -> str:
-    return {HOLDS: CONFIRMED, BROKEN: REFUTED, OPEN: UNCLEAR}[every(list(parts.values()))]
+def differences(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
+    """Return a - b of every seed that both have."""
+    return [a[seed] - b[seed] for seed in sorted(set(a) & set(b))]
 
 
-def clauses(parts: Mapping[str, str]) -> str:
-    """Return one clause for every part and its state."""
-    return "; ".join(f"{part}: {state}" for part, state in parts.items())
-
-
-def differences(a: Mapping[int, float], b: Mapping[int, float], scale: float = 1.0) -> list[float]:
-    """Return (a - b) / scale of every seed that both have."""
-    return [(a[seed] - b[seed]) / scale for seed in sorted(set(a) & set(b))]
+def share(values: Iterable[float]) -> Interval:
+    """Return the mean and t interval of shares, which lie between 0 and 1."""
+    mean, low, high, seeds = interval(list(values))
+    return Interval(mean, max(low, 0.0), min(high, 1.0), seeds)
 
 
 def shown(what: str, measured: Interval, of: str = "seeds", unit: str = "") -> Number:

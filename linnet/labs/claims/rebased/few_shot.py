@@ -21,15 +21,17 @@ from typing import Any
 import torch
 
 from ....data import Tokenizer, data_folder
+from ....json_file import finite_or_none
 from ....models import LanguageModel
 from ....pretrained import load_llama
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
-    UNTESTED,
+    NO,
+    OPEN,
+    YES,
     Claim,
     Config,
+    Control,
+    Evidence,
     Finding,
     Number,
     Row,
@@ -39,10 +41,13 @@ from ...core.claim import (
     untested,
 )
 from ...core.intervals import Interval, interval
+from ...core.licence import converged
 from ...fewshot.sets import read_set
-from ...recall.language import train
+from ...recall.language import Curve, train
 from ...recall.language_config import TextConfig
 from ...recall.language_text import prepared
+from ...recall.language_verdict import PAPER as REGIME
+from ...recall.language_verdict import text_regime
 from .few_shot_table import MEANS, PAPER, TITLES, beyond_chance, chart_of, differences, table_of
 from .questions import answers, prompts
 
@@ -60,7 +65,7 @@ BUDGETS: dict[str, tuple[int, int, dict[str, Any], float]] = {
     "smoke": (2, 1, {"seq_len": 32, "d_model": 16, "key_dim": 4, "n_layers": 2, "steps": 2}, 0.3),
     "quick": (16, 3, {"steps": 40}, 2.2),
     "hour": (60, 3, {"steps": 250}, 13.0),
-    "paper": (1000, 3, LARGE, 1e6),
+    "paper": (1000, 5, LARGE, 1e6),
 }
 
 
@@ -89,9 +94,11 @@ def trained(config: Config) -> dict[str, Any]:
         text = prepared([plan.text], plan.vocab_size, Path(folder))
         tokenizer = text.tokenizer()
         model = LanguageModel(plan.model(tokenizer.vocab_size))
-        if ending := train(model, text.windows("train", plan.seq_len), plan):
+        source, held = (text.windows(split, plan.seq_len) for split in ("train", "valid"))
+        curve = Curve()
+        if ending := train(model, source, plan, held, curve):
             return {"ending": ending}
-    return asked(model, tokenizer, config, plan.seq_len)
+    return {**asked(model, tokenizer, config, plan.seq_len), "curve": finite_or_none(curve)}
 
 
 def pretrained(config: Config) -> dict[str, Any]:
@@ -128,35 +135,54 @@ def read(rows: Sequence[Row]) -> Finding:
     if absent:
         return untested(
             "nothing was asked: the questions lie in the data folder fewshot, which is not there; set LINNET_DATA to "
-            f"the folder that holds it, then run linnet reproduce {NAME}",
-            "Nothing was measured: the package ships no questions.",
+            f"the folder that holds it, then run linnet reproduce {NAME}"
         )
     better = interval(differences(models["rebased"], models["based"]))
     above = {name: interval(beyond_chance(of_it)) for name, of_it in models.items()}
-    outcome = outcome_of(better, above)
+    state = state_of(better, seed_means(models))
+    seeds = min(len(models[name]) for name in ("based", "rebased"))
+    first = models["rebased"][0]
+    where = text_regime(first["metrics"]["parameters"], first["config"]["training"]["steps"])
+    curves = [row["metrics"].get("curve") or [] for name in ("based", "rebased") for row in models[name]]
+    controls = [*(knows(name, above[name]) for name in ("based", "rebased")), converged("either model", curves)]
     return Finding(
-        outcome,
+        Evidence(state, where, controls, seeds),
         sentence_of(models, better, above),
         numbers_of(better, above),
-        meaning_of(outcome, above),
+        f"{where.here}, {better.seeds} questions, {seeds} seeds",
+        MEANING[state],
         [table_of(models)],
         [chart_of(models)],
     )
 
 
-def outcome_of(better: Interval, above: dict[str, Interval]) -> str:
-    if any(above[name].low <= 0 for name in ("based", "rebased")):
-        return UNTESTED
-    if better.low > 0:
-        return CONFIRMED
-    return REFUTED if better.high < 0 else UNCLEAR
+def seed_means(models: dict[str, list[Row]]) -> Interval:
+    """Return the mean difference of each seed, ReBased less Based: the spread that another training would have."""
+    by_seed = [{row["config"]["seed"]: row for row in models[name]} for name in ("rebased", "based")]
+    common = sorted(set(by_seed[0]) & set(by_seed[1]))
+    each = [differences([by_seed[0][seed]], [by_seed[1][seed]]) for seed in common]
+    return interval([sum(of_one) / len(of_one) for of_one in each])
+
+
+def state_of(better: Interval, seeds: Interval) -> str:
+    """Return what the intervals say: over questions, and over seeds."""
+    if min(better.low, seeds.low) > 0:
+        return YES
+    return NO if max(better.high, seeds.high) < 0 else OPEN
+
+
+def knows(name: str, above: Interval) -> Control:
+    """Return the control that a model answers more questions than guessing does."""
+    title = TITLES[name]
+    detail = f"accuracy of {title} less chance: {_points(above)} points; the interval must be above 0"
+    return Control(f"{title} does better than guessing", above.low > 0, detail, f"{title} guesses")
 
 
 def sentence_of(models: dict[str, list[Row]], better: Interval, above: dict[str, Interval]) -> str:
     clauses = [f"{TITLES[name]} {_points(gap)}" for name, gap in above.items()]
     spread = pstdev(differences(models["rebased"], models["based"]))
     wanted = (NORMAL * spread * 100 / (MEANS[1] - MEANS[0])) ** 2
-    text = f"points above chance on {better.seeds} questions: {'; '.join(clauses)}. "
+    text = f"accuracy less chance in points, {better.seeds} questions: {'; '.join(clauses)}. "
     text += f"ReBased less Based: {_points(better)} points. "
     if wanted:
         text += f"A difference as small as the paper's takes about {wanted:,.0f} questions to see. "
@@ -169,7 +195,7 @@ def numbers_of(better: Interval, above: dict[str, Interval]) -> list[Number]:
     of = f"{better.seeds} questions"
     what = "mean accuracy of five sets after one example, ReBased less Based"
     first = [_number(what, "0.8 (42.1 less 41.3)", better, of)]
-    return [*first, *(_number(f"{TITLES[n]}: mean accuracy above chance", None, x, of) for n, x in above.items())]
+    return [*first, *(_number(f"{TITLES[n]}: mean accuracy less chance", None, x, of) for n, x in above.items())]
 
 
 def _number(what: str, paper: str | None, measured: Interval, of: str) -> Number:
@@ -181,36 +207,28 @@ def _points(measured: Interval) -> str:
     return f"{100 * measured.mean:.1f} [{100 * measured.low:.1f}, {100 * measured.high:.1f}]"
 
 
-def meaning_of(outcome: str, above: dict[str, Interval]) -> str:
-    if outcome == UNTESTED:
-        known = [TITLES[name] for name, gap in above.items() if gap.low > 0]
-        note = f"Of the models asked only {' and '.join(known)} did better than guessing. " if known else ""
-        return (
-            f"{note}Models that a small machine trains in this time guess, so they cannot show which kernel "
-            "answers questions better; the paper's difference has no error bar either. Choose by recall and speed."
-        )
-    if outcome == CONFIRMED:
-        return "ReBased answers more questions than Based at equal size and training, also at this scale."
-    if outcome == REFUTED:
-        return "Based answers more questions than ReBased at equal size and training, at this scale."
-    return "Both do better than guessing, and no difference between them can be seen: either will do."
-
-
+MEANING = {
+    YES: "ReBased answers more questions than Based at equal size and training, also at this scale.",
+    NO: "Based answers more questions than ReBased at equal size and training, at this scale.",
+    OPEN: "No difference between the two kernels can be seen: choose by recall and speed.",
+}
 CLAIM = Claim(
     name=NAME,
     number="",
     place=13,
     paper="rebased",
-    question="Does a better kernel make a linear language model better at answering questions from one example?",
-    statement=(
+    statement="After one example a ReBased language model answers more questions than a Based one.",
+    source=(
         "At 150 million parameters trained on the Pile the paper prints a mean one-shot accuracy of 41.3 % for Based "
         "and 42.1 % for ReBased over five sets, one run each, without error bars and without a softmax row."
     ),
     rule=(
-        "Not testable unless Based and ReBased both answer more questions than chance, with the interval over "
-        "questions. Then confirmed if ReBased answers more than Based with the interval of the paired difference above "
-        "0, refuted if it is below 0."
+        "yes if ReBased answers more than Based with the interval of the paired difference above 0, over questions and "
+        "over seeds; no if both are below 0. Controls: Based and ReBased both answer more questions than chance, with "
+        f"the interval over questions; inside the regime no loss falls any more. Regime: {REGIME}"
     ),
+    answers={YES: "Yes, ReBased answers more", NO: "No, Based answers more"},
+    change="Five seeds of each kernel at a size at which both do better than guessing.",
     units=units,
     read=read,
     needs="questions in the data folder fewshot, without which nothing is asked; stories15M in tiny-lm as a reference",

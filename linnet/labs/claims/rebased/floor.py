@@ -1,11 +1,13 @@
-"""C4: does the floor of Based's kernel put weight on irrelevant tokens, and does that matter?
+"""C4: does a trained Based model feel the floor of its kernel: does its recall change when the floor is taken off?
 
     kappa(s) = 1 + s + s^2 / 2 >= 1/2        rest(N) = weight on all tokens but the right one, of 1, at length N
     change = accuracy with kappa - 1/2 at test time only, minus accuracy with kappa: the same q, k and v
 
 The argument of Aksenov et al. 2024 (arXiv:2402.10644): every further token costs Based a weight of 1/2 or more. They
 report no measurement of it. A change of either sign shows an effect of the floor: a model that suffers from it gains
-without it, one that has adapted to it loses. Zero filler is one direction to suppress, random filler is many.
+without it, one that has adapted to it loses. A model that recalls .98 or more could not gain .02 and is left out, as is
+one that has not learned. Zero filler is one direction to suppress, random filler is many. How the weight elsewhere
+grows with the length is shown, and not judged.
 """
 
 from __future__ import annotations
@@ -13,19 +15,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.claim import Number, spread
-from ...core.intervals import Interval, interval, paired
+from ...core.intervals import Interval, interval, paired, share_interval
+from ...core.licence import learned, room, settled
 from ...core.results import Row
-from ...core.verdicts import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Table, Verdict, missing, shown
-from ...recall.cells import Charts, Point, bar_chart, by_cell, grid, known, point
+from ...core.verdicts import NO, OPEN, UNTESTED, YES, Table, Verdict, missing, shown
+from ...recall import bench
+from ...recall.cells import Charts, Point, bar_chart, by_cell, curves_of, grid, known, point
 from ...recall.config import RecallConfig
 from ...recall.probe_floor import LEVELS
-from ...recall.study import enlarged, recall_claim
+from ...recall.study import enlarged, everywhere, judged, recall_claim
 from .length import BASE, LEARNED, PAPER, quick
 
-GROWS = 0.05  # of rest, from the shortest to the longest
 MOVES = 0.02  # of accuracy, by the change of kernel
+CEILING = 1 - MOVES  # of Based with its floor
 OURS = BASE.replace(mixer="based", probes=("floor",))
 MOST = 6  # numbers
+Place = tuple[str, int]  # filler, width
 
 
 def configs(budget: str) -> list[RecallConfig]:
@@ -49,33 +54,56 @@ def cell(config: RecallConfig) -> tuple[str, int, int]:
 
 
 def verdict(rows: Sequence[Row]) -> Verdict:
-    probes, accuracy = by_cell(rows, cell, "floor"), by_cell(rows, cell)
-    rest, without = known(probes, "rest"), known(probes, "without")
+    rest = known(by_cell(rows, cell, "floor"), "rest")
     lengths = sorted({length for _, _, length in rest})
     if len(lengths) < 2:
         return Verdict(UNTESTED, f"rows of two lengths are needed, there are {len(lengths)}")
-    short, long = lengths[0], lengths[-1]
-    clauses, met, against = [], 0, 0
-    for filler, width in sorted({(filler, width) for filler, width, _ in rest}):
-        first, last = (filler, width, short), (filler, width, long)
-        absent = missing(rest, [first, last])
-        if absent:
-            return absent
-        if max(interval(list(one[last].values())).mean for one in (accuracy, without)) < LEARNED:
-            continue  # neither kernel has learned
-        grown, moved = paired(rest[last], rest[first]), paired(without[last], accuracy[last])
-        met += grown.low > 0 and grown.mean >= GROWS and moves(moved)
-        against += grown.high < GROWS or max(abs(moved.low), abs(moved.high)) < MOVES
-        clauses.append(f"{filler} filler, d={width}: weight elsewhere {grown}, accuracy without the floor {moved}")
-    if not clauses:
-        return Verdict(UNTESTED, f"no filler and width has an accuracy of {LEARNED} or more at {long} tokens")
-    sentence = f"change from {short} to {long} tokens, and at {long} by kappa - 1/2: " + "; ".join(clauses)
-    return Verdict(CONFIRMED if met == len(clauses) else REFUTED if against == len(clauses) else UNCLEAR, sentence)
+    long = lengths[-1]
+    places = sorted({(filler, width) for filler, width, _ in rest})
+    absent = missing(rest, [(*one, length) for one in places for length in (lengths[0], long)])
+    if absent:
+        return absent
+    recall, counts = recalls(rows), moves(rows)
+    able = [one for one in places if recall[one] >= LEARNED] or places
+    controls = [
+        learned("Based", max(recall.values()), LEARNED, f"recall at {long} tokens"),
+        room({"Based": min(recall[one] for one in able)}, CEILING),
+        settled("Based", curves_of(rows, cell, [(*one, long) for one in places])),
+    ]
+    clauses = [f"{filler} filler, d = {width}: {gap}" for (filler, width), gap in counts.items()]
+    sentence = f"change of recall at {long} tokens when the floor is taken off: " + "; ".join(clauses)
+    seeds = min((gap.seeds for gap in counts.values()), default=0)
+    state = everywhere([state_of(gap) for gap in counts.values()])
+    return judged(state, sentence, rows, bench.LENGTHS, seeds, controls)
 
 
-def moves(gap: Interval) -> bool:
-    """Return whether the change is significant and not small, whatever its sign."""
-    return (gap.low > 0 or gap.high < 0) and abs(gap.mean) >= MOVES
+def recalls(rows: Sequence[Row]) -> dict[Place, float]:
+    """Return (filler, width) -> mean accuracy at the longest length."""
+    accuracy = by_cell(rows, cell)
+    long = max(length for _, _, length in accuracy)
+    return {(f, d): interval(list(seeds.values())).mean for (f, d, n), seeds in accuracy.items() if n == long}
+
+
+def moves(rows: Sequence[Row], *, every: bool = False) -> dict[Place, Interval]:
+    """Return (filler, width) -> change of accuracy without the floor, where it counts; every: elsewhere too."""
+    accuracy, without = by_cell(rows, cell), known(by_cell(rows, cell, "floor"), "without")
+    long = max(length for _, _, length in without)
+    return {
+        (f, d): paired(without[f, d, long], accuracy[f, d, long])
+        for (f, d), recall in sorted(recalls(rows).items())
+        if (f, d, long) in without and (every or LEARNED <= recall < CEILING)
+    }
+
+
+def state_of(gap: Interval) -> str:
+    """Return whether recall moves, whatever its sign: by MOVES or more, or by less with the whole interval."""
+    if (gap.low > 0 or gap.high < 0) and abs(gap.mean) >= MOVES:
+        return YES
+    return NO if reach(gap) < MOVES else OPEN
+
+
+def reach(gap: Interval) -> float:
+    return max(abs(gap.low), abs(gap.high))
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
@@ -83,10 +111,10 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     means = {name: known(probes, name) for name in ("rest", "weight", "floor", "near", "without")}
     weights, scores = [], []
     for one in sorted(means["rest"]):
-        of = {name: interval(list(cells[one].values())) for name, cells in means.items()}
+        of = {name: share_interval(list(cells[one].values())) for name, cells in means.items()}
         about = tuple(map(shown, one))
         change = paired(means["without"][one], accuracy[one])
-        line = (str(interval(list(accuracy[one].values()))), str(change), str(of["rest"]))
+        line = (str(share_interval(list(accuracy[one].values()))), str(change), str(of["rest"]))
         weights.append((*about, *line, f"{of['weight'].mean:.4f}", str(of["floor"]), str(change.seeds)))
         quantiles = zip(
             *(probe["quantiles"] for probe in probes[one].values() if probe["rest"] is not None), strict=True
@@ -95,24 +123,25 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     head = ("filler", "d", "N", "accuracy", "without floor, change", "elsewhere", "one token", "of it floor", "seeds")
     levels = tuple(f"{level:.0%}" for level in LEVELS)
     return [
-        Table(head, weights, "weight of Based on tokens that were not asked for"),
+        Table(head, weights, "weight of Based on all tokens but the right one"),
         Table(("filler", "d", "N", "within .25 of -1", *levels), scores, "quantiles of s = q.k / sqrt(f) on them"),
     ]
 
 
 def numbers(rows: Sequence[Row]) -> list[Number]:
-    probes, accuracy = by_cell(rows, cell, "floor"), by_cell(rows, cell)
-    rest, without = known(probes, "rest"), known(probes, "without")
+    """Return the changes of recall, first the smallest of a yes or the largest of a no, then how the weight grows."""
+    rest = known(by_cell(rows, cell, "floor"), "rest")
     lengths = sorted({tokens for _, _, tokens in rest})
     short, long = lengths[0], lengths[-1]
-    lines = []
-    for filler, width in sorted({(filler, width) for filler, width, _ in rest}):
-        first, last, where = (filler, width, short), (filler, width, long), f"{filler} filler, d {width}"
-        grown, moved = paired(rest[last], rest[first]), paired(without[last], accuracy[last])
-        lines += [
-            spread(f"weight of Based on other tokens, {long} tokens less {short}, {where}", None, grown),
-            spread(f"recall of Based without its floor less with it, {long} tokens, {where}", None, moved),
-        ]
+    gaps = moves(rows) or moves(rows, every=True)
+    agree = all(state_of(gap) == YES for gap in gaps.values())
+    ordered = sorted(gaps, key=lambda one: abs(gaps[one].mean) if agree else -reach(gaps[one]))
+    what = f"recall of Based without its floor less with it, {long} tokens"
+    lines = [spread(f"{what}, {filler} filler, d {d}", None, gaps[filler, d]) for filler, d in ordered]
+    for filler, d in ordered:
+        grown = paired(rest[filler, d, long], rest[filler, d, short])
+        what = f"weight of Based on other tokens, {long} tokens less {short}, {filler} filler, d {d}"
+        lines.append(spread(what, None, grown))
     return lines[:MOST]
 
 
@@ -131,26 +160,26 @@ def charts(rows: Sequence[Row]) -> Charts:
 CLAIM = recall_claim(
     name="floor",
     number="C4",
-    question="Does the smallest weight that Based can give, one half, cost it anything?",
-    statement="ReBased's paper argues that every further token costs Based a weight of one half or more. It gives no "
+    statement="The floor of one half in its kernel clearly changes what a trained Based model recalls.",
+    source="ReBased's paper argues that every further token costs Based a weight of one half or more. It gives no "
     "number.",
-    rule=f"confirmed if, with every filler and width that learns, the weight elsewhere grows by {GROWS} or more from "
-    "the shortest length to the longest with an interval above 0, and kappa - 1/2 at test time moves accuracy by "
-    f"{MOVES} or more either way with an interval without 0; refuted if everywhere it does not grow by {GROWS} or the "
-    f"move is within {MOVES}"
-    ". Sizes of the quick and hour budgets: they are those of the question about length, the third that was tried: "
-    "at the first it was not testable",
+    rule=f"clearly is {MOVES}: yes if, with every filler and width that counts, kappa - 1/2 at test time moves recall "
+    f"by {MOVES} or more either way with an interval without 0; no if everywhere the interval of the move is within "
+    f"{MOVES}. They count where Based has {LEARNED} or more at the longest length, and less than {CEILING:g}. "
+    "Controls: one has learned, and one leaves room; inside the regime recall no longer rises. Regime: "
+    f"{bench.LENGTHS.words}. Sizes of the quick and hour budgets: those of the claim about length, the third that was "
+    "tried: at the first nothing had learned",
+    answers={YES: "Yes, its recall clearly changes", NO: "No, its recall hardly changes"},
+    change="Five seeds at 2,048 tokens in which taking the floor off moves recall by .02 or more.",
     configs=configs,
     verdict=verdict,
     numbers=numbers,
     tables=tables,
     charts=charts,
     meaning={
-        CONFIRMED: "The floor is at work: more tokens take more weight away from the answer, and a trained model "
-        "notices when it is taken off. Expect it to matter more the longer a sequence is.",
-        REFUTED: "Trained models live with the floor: it takes no more weight at more tokens, or taking it off "
-        "changes nothing. The floor alone is no reason against Based.",
-        UNCLEAR: "With some fillers the floor shows and with others it does not: a model can learn to point fillers "
-        "away.",
+        YES: "The floor is at work: a trained model notices when it is taken off.",
+        NO: "Trained models live with the floor: taking it off changes nothing at this size. The floor alone is no "
+        "reason against Based.",
+        OPEN: "With some fillers the floor shows and with others it does not.",
     },
 )

@@ -20,12 +20,13 @@ from torch import Tensor
 from ....ops import linear_attention, linear_attention_step
 from ...bench.reference import attend, relative
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
+    NO,
+    OPEN,
+    YES,
     Chart,
     Claim,
     Config,
+    Evidence,
     Finding,
     Number,
     Row,
@@ -140,7 +141,7 @@ def read(rows: Sequence[Row]) -> Finding:
             return untested(f"there is no comparison in {dtype}")
     largest = {dtype: max(by_name.values()) for dtype, by_name in worst.items()}
     over = {dtype: largest[dtype] / bound for dtype, bound in BOUNDS.items()}
-    outcome = CONFIRMED if max(over.values()) <= 1 else REFUTED if max(over.values()) > FAR else UNCLEAR
+    state = YES if max(over.values()) <= 1 else NO if max(over.values()) > FAR else OPEN
     widths = {(row["config"]["features"], row["config"]["values"]) for row in rows}
     forms = sorted(worst["float64"], key=lambda name: -worst["float32"][name])
     sentence = (
@@ -159,8 +160,10 @@ def read(rows: Sequence[Row]) -> Finding:
         [(name, *(f"{worst[dtype][name]:.1e}" for dtype in BOUNDS)) for name in forms],
         "Every form against the sum written out in float64",
     )
-    meaning = same if outcome == CONFIRMED else differ
-    return Finding(outcome, sentence, numbers, meaning, [table], [chart(rows)])
+    longest = max(length for row in rows for length in row["config"]["lengths"])
+    scope = f"{len(forms)} forms, {len(widths)} pairs of widths, up to {longest:,} tokens"
+    meaning = same if state == YES else differ
+    return Finding(Evidence(state), sentence, numbers, scope, meaning, [table], [chart(rows)])
 
 
 def by_form(rows: Sequence[Row], dtype: str) -> dict[str, float]:
@@ -193,15 +196,17 @@ CLAIM = Claim(
     name="forms",
     number="T1",
     paper="rnn",
-    question="Is linear attention really one function, whether computed all at once, in chunks or as an RNN?",
-    statement=(
+    statement="Linear attention is one function, whether computed all at once, in chunks or as an RNN.",
+    source=(
         "Causal linear attention (equation 9), its cumulative sums (12) and the recurrent network (18-20) are the same "
         "function. The paper shows it by algebra and gives no number."
     ),
     rule=(
-        "confirmed if every form is within 1e-12 (float64) and 2e-5 (float32) of the sum written out, relative to the "
-        "largest output; refuted beyond 100 times that; unclear between"
+        "holds if every form is within 1e-12 (float64) and 2e-5 (float32) of the sum written out, relative to the "
+        "largest output; does not hold beyond 100 times that; too close to call between"
     ),
+    answers={YES: "Yes, to rounding, in every form", NO: "No, the forms differ"},
+    change="a form, length, split or padding whose output differs by more than rounding",
     units=units,
     read=read,
 )

@@ -23,12 +23,13 @@ from ...bench.race import call_of
 from ...bench.reference import piece, relative
 from ...bench.sizes import BOTH
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
+    NO,
+    OPEN,
+    YES,
     Chart,
     Claim,
     Config,
+    Evidence,
     Finding,
     Number,
     Row,
@@ -120,7 +121,7 @@ def read(rows: Sequence[Row]) -> Finding:
     if not double or not narrow:
         return untested("there are no rows of " + ("central differences" if not double else "float32 gradients"))
     over = max(max(double.values()) / BOUND, max(narrow) / BOUND_32)
-    outcome = CONFIRMED if over <= 1 else REFUTED if over > FAR else UNCLEAR
+    state = YES if over <= 1 else NO if over > FAR else OPEN
     furthest = max(double, key=lambda name: double[name])
     sentence = (
         f"Gradients of {len(double)} feature maps agree with central differences to {figures(double[furthest])} "
@@ -137,8 +138,9 @@ def read(rows: Sequence[Row]) -> Finding:
     wrong = (
         f"The gradient of {furthest} is furthest from the derivative of what it computes: find out why before training."
     )
-    meaning = right if outcome == CONFIRMED else wrong
-    return Finding(outcome, sentence, numbers, meaning, [table(rows)], [chart(double)])
+    scope = f"{len(double)} feature maps, all inputs and both states"
+    meaning = right if state == YES else wrong
+    return Finding(Evidence(state), sentence, numbers, scope, meaning, [table(rows)], [chart(double)])
 
 
 def worst(row: Row) -> float:
@@ -166,15 +168,17 @@ CLAIM = Claim(
     name="gradients",
     number="T2",
     paper="rnn",
-    question="Does the backward pass that keeps no states compute the true gradient?",
-    statement=(
+    statement="The backward pass that keeps no states computes the true gradient.",
+    source=(
         "The gradients of causal linear attention are cumulative sums themselves (equations 13-15). The paper derives "
         "them for the numerator and leaves the denominator to automatic differentiation; it gives no error."
     ),
     rule=(
-        "confirmed if every gradient is within 1e-7 of central differences (float64, every feature map) and float32 "
-        "within 5e-4 of float64; refuted beyond 100 times that; unclear between"
+        "holds if every gradient is within 1e-7 of central differences (float64, every feature map) and float32 within "
+        "5e-4 of float64; does not hold beyond 100 times that; too close to call between"
     ),
+    answers={YES: "Yes, for every feature map", NO: "No, gradients are wrong"},
+    change="an input or feature map whose gradient is off by more than rounding",
     units=units,
     read=read,
 )

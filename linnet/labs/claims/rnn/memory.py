@@ -27,12 +27,13 @@ from ...bench.race import call_of
 from ...bench.sizes import BOTH
 from ...bench.torch_forms import cumsum, elu_plus_one
 from ...core.claim import (
-    CONFIRMED,
-    REFUTED,
-    UNCLEAR,
+    NO,
+    OPEN,
+    YES,
     Chart,
     Claim,
     Config,
+    Evidence,
     Finding,
     Number,
     Row,
@@ -141,15 +142,15 @@ def read(rows: Sequence[Row]) -> Finding:
     naive_growth = slope(naive["config"]["lengths"], naive["metrics"]["kept"])
     as_predicted = AT_SIZE[0] <= size <= AT_SIZE[1] and abs(naive_growth - 1) <= LINEAR
     straight = abs(growth - 1) <= LINEAR
-    outcome = CONFIRMED if as_predicted and straight and share < MOST else REFUTED if share >= 1 else UNCLEAR
+    state = YES if as_predicted and straight and share < MOST else NO if share >= 1 else OPEN
     sentence = (
         f"At {length:,} tokens keeping all states holds {at(naive, 'kept', length) / MIB:,.0f} MiB, {figures(size)} "
-        f"times the predicted {states / MIB:,.0f}; cumulative sums add {100 * share:.1f} per cent of it beside their "
+        f"times the predicted {states / MIB:,.0f}; cumulative sums add {100 * share:.1f} per cent of it to their "
         f"results (the rule allows 5), and their whole memory grows with length to the power {figures(growth)}."
     )
     numbers = [
         Number(
-            f"memory beside the results, as a share of all states at {length:,} tokens", None, 100 * share, unit="%"
+            f"memory added to the results, as a share of all states at {length:,} tokens", None, 100 * share, unit="%"
         ),
         Number("kept by autograd when all states are kept, times T H F V x 4 bytes", None, size),
         Number(
@@ -157,9 +158,9 @@ def read(rows: Sequence[Row]) -> Finding:
         ),
         Number("log-log slope by length of the whole memory of cumulative sums", "O(N)", growth),
     ]
-    return Finding(
-        outcome, sentence, numbers, meaning(outcome, sums, naive, length), [table(by_variant)], [chart(by_variant)]
-    )
+    scope = f"one layer, {sums['config']['lengths'][0]:,} to {sums['config']['lengths'][-1]:,} tokens"
+    advice = meaning(state, sums, naive, length)
+    return Finding(Evidence(state), sentence, numbers, scope, advice, [table(by_variant)], [chart(by_variant)])
 
 
 def at(row: Row, metric: str, length: int) -> float:
@@ -171,8 +172,8 @@ def added(row: Row, length: int) -> float:
     return max(0.0, at(row, "grown", length) - at(row, "results", length))
 
 
-def meaning(outcome: str, sums: Row, naive: Row, length: int) -> str:
-    if outcome != CONFIRMED:
+def meaning(state: str, sums: Row, naive: Row, length: int) -> str:
+    if state != YES:
         return "The backward pass takes other memory than derived here: measure before training on long sequences."
     times = at(naive, "grown", length) / at(sums, "grown", length)
     return (
@@ -193,7 +194,7 @@ def table(by_variant: dict[str, Row]) -> Table:
         for variant, row in by_variant.items()
         for length in row["config"]["lengths"]
     ]
-    head = ("backward pass", "tokens", "kept, MiB", "peak growth, MiB", "beside results, MiB", "all states, MiB")
+    head = ("backward pass", "tokens", "kept, MiB", "peak growth, MiB", "added to results, MiB", "all states, MiB")
     return Table(head, body, "Memory of one forward and backward pass")
 
 
@@ -214,16 +215,18 @@ CLAIM = Claim(
     name="memory",
     number="T3",
     paper="rnn",
-    question="Can linear attention be trained without keeping a state for every token?",
-    statement=(
+    statement="Linear attention can be trained without keeping a state for every token.",
+    source=(
         "With gradients as cumulative sums, training takes memory O(N max(C, M)) where automatic differentiation keeps "
         "every state, O(N C M). The paper gives no bytes for it."
     ),
     rule=(
-        "confirmed if keeping all states holds 0.9 to 1.5 times T H F V x 4 bytes and grows linearly, cumulative sums "
-        "add less than 5 per cent of that beside their results, and their log-log slope is 1 +- 0.15; refuted if they "
-        "add as much as all states; unclear between"
+        "holds if keeping all states holds 0.9 to 1.5 times T H F V x 4 bytes and grows linearly, cumulative sums add "
+        "less than 5 per cent of that to their results, and their log-log slope is within 0.15 of 1; does not hold if "
+        "they add as much as all states; too close to call between"
     ),
+    answers={YES: "Yes, with a small share of their memory", NO: "No, as much memory is taken"},
+    change="a length at which the backward pass takes memory in proportion to all states",
     units=units,
     read=read,
 )

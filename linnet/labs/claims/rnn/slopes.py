@@ -1,13 +1,8 @@
-"""Growth with length: log-log slopes, and the length at which two curves cross.
-
-slope    least squares of log y on log x: 1 is linear, 2 quadratic
-crossing where log y_a = log y_b, straight lines between measured points in log-log axes
-"""
+"""Growth with length: log-log slopes, least squares of log y on log x: 1 is linear, 2 quadratic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import exp, log
+from collections.abc import Sequence
 from statistics import median
 
 import numpy as np
@@ -19,20 +14,6 @@ LAST = 3  # lengths of a slope
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def crossing(a: Mapping[int, float], b: Mapping[int, float]) -> float | None:
-    """Return the length beyond which `a` stays below `b`; None if it ends above, the first if it is never above."""
-    lengths = sorted(set(a) & set(b))
-    gaps = [log(a[n] / b[n]) for n in lengths]
-    if not gaps or gaps[-1] >= 0:
-        return None
-    above = [i for i, gap in enumerate(gaps) if gap >= 0]
-    if not above:
-        return float(lengths[0])
-    i = above[-1]
-    share = gaps[i] / (gaps[i] - gaps[i + 1])
-    return exp(log(lengths[i]) + share * (log(lengths[i + 1]) - log(lengths[i])))
 
 
 class Curves:
@@ -65,13 +46,6 @@ class Curves:
     def memory_slope(self, variant: str) -> float | None:
         last = list(self.bytes.get(variant, {}))[-LAST:]
         return slope(last, [self.bytes[variant][length] for length in last]) if len(last) == LAST else None
-
-    def break_even(self, variant: str, other: str) -> list[float | None]:
-        """Return for each round the length from which `variant` is faster than `other`."""
-        return [
-            crossing(*({length: ms[turn] for length, ms in self.ms[one].items()} for one in (variant, other)))
-            for turn in range(self.rounds)
-        ]
 
 
 def longest(row: Row) -> int:

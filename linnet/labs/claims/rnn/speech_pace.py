@@ -17,7 +17,7 @@ from ....native.memory import keep_freed
 from ....train import make_optimizer
 from ...bench.timing import interleave
 from ...core.claim import Config, Row, Unit, rounded, unit
-from ...core.intervals import Interval, interval
+from ...core.intervals import Interval, median_interval
 from ..training import plan, seeded_model
 from .variants import mixer_of
 
@@ -80,8 +80,8 @@ def timed(rows: Sequence[Row], length: int = FRAMES) -> dict[str, list[float]]:
 
 
 def speed_ratio(rows: Sequence[Row]) -> Interval | None:
-    """Return the time of softmax over that of linear, over the rounds."""
+    """Return the median over the rounds of the time of softmax over that of linear."""
     seconds = timed(rows)
     if not seconds:
         return None
-    return interval([a / b for a, b in zip(seconds["softmax"], seconds["linear"], strict=True)])
+    return median_interval([a / b for a, b in zip(seconds["softmax"], seconds["linear"], strict=True)])

@@ -2,20 +2,22 @@
 
     softmax   every pair of tokens         linear   phi(q).phi(k), phi = elu + 1       lsh   Reformer, 1 to 4 rounds
 
-Katharopoulos et al. 2020, arXiv:2006.16236, sections 4.1 to 4.3. Variants of one seed see the same batches, so a ratio
-is taken seed by seed and its interval is over seeds.
+Katharopoulos et al. 2020, arXiv:2006.16236, sections 4.1 to 4.3. Variants of one seed see the same batches, so they are
+compared seed by seed, and the interval is over seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, log
 from typing import Any
 
-from ...core.claim import Number, Row, spread
+from ...core.claim import Control, Number, Row, spread
 from ...core.intervals import Interval, interval
 from ...core.verdicts import FEWEST as FEWEST
 
 VARIANTS = ("softmax", "linear", "lsh")
+NAMES = {"softmax": "softmax", "linear": "linear", "lsh": "hashed"}  # in sentences
 IN_A_BUCKET = 8  # approximate number of tokens per bucket
 SPAN = 32  # tokens of its bucket that a query may attend to
 
@@ -45,16 +47,50 @@ def common(values: Mapping[str, Mapping[int, float]]) -> int:
 
 def ratio(above: Mapping[int, float], below: Mapping[int, float]) -> Interval:
     """Return the ratio of two variants over the seeds that both have."""
-    return interval([above[seed] / below[seed] for seed in sorted(set(above) & set(below))])
+    return geometric([above[seed] / below[seed] for seed in sorted(set(above) & set(below))])
+
+
+def geometric(values: Sequence[float]) -> Interval:
+    """Return the geometric mean of positive values, with the t interval of their logarithms."""
+    logs = interval([log(value) for value in values])
+    return Interval(exp(logs.mean), exp(logs.low), exp(logs.high), logs.seeds)
 
 
 def ratio_number(what: str, paper: str | None, above: Mapping[int, float], below: Mapping[int, float]) -> Number:
     return spread(what, paper, ratio(above, below))
 
 
-def mean_curve(rows: Sequence[Row], column: int = 1) -> list[list[float]]:
+def share_number(what: str, paper: str | None, shares: Mapping[int, float]) -> Number:
+    """Return the mean of shares in per cent; its interval is cut at 0 and 100."""
+    percent = interval([100 * share for share in shares.values()])
+    return spread(what, paper, percent._replace(low=max(0.0, percent.low), high=min(100.0, percent.high)), unit="%")
+
+
+def at_most(who: str, score: float, most: float, says: str) -> Control:
+    """Return the control that a baseline learned its task, by a score that falls while it learns.
+
+    says: "needs {} bits per value"
+    """
+    detail = f"{who} {says.format(f'{score:.3g}')}; {most:.3g} or less is accepted"
+    return Control(f"{who} learned the task", score <= most, detail, f"{who} did not learn")
+
+
+def curves_of(rows: Sequence[Row]) -> list[Sequence[Sequence[float]]]:
+    """Return the curve of every run."""
+    return [row["metrics"]["curve"] for row in rows]
+
+
+def scope_of(what: str, width: int, layers: int, steps: int, seeds: int) -> str:
+    """Return the scope of a comparison: "32 tokens, d = 64, 2 layers, 800 steps, 3 seeds"."""
+    deep = f"{layers} layer{'s' if layers > 1 else ''}"
+    return f"{what}, d = {width}, {deep}, {steps:,} steps, {seeds} seeds"
+
+
+def mean_curve(
+    rows: Sequence[Row], column: int = 1, over: Callable[[Sequence[float]], Interval] = interval
+) -> list[list[float]]:
     """Return [step, mean, low, high] over the seeds, at the steps that all of them have."""
     curves = [{point[0]: point[column] for point in row["metrics"]["curve"]} for row in rows]
     steps = sorted(set.intersection(*map(set, curves))) if curves else []
-    means = [(step, interval([curve[step] for curve in curves])) for step in steps]
+    means = [(step, over([curve[step] for curve in curves])) for step in steps]
     return [[step, one.mean, one.low, one.high] for step, one in means]

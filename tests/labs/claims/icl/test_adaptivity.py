@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from linnet.labs.claims.icl.adaptivity import CLAIM, mirror, worst
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Chart
+from linnet.labs.core.claim import Chart
 from linnet.labs.core.results import Row, make_row
-from tests.labs.claims.icl.made_up import Cell, cells, configs, number, profile
+from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
+from tests.labs.claims.icl.made_up import Cell, cells, configs, failed, number, profile, seeded
 
 QUICK = configs(CLAIM, "quick")
 CONST = {0.0: 0.9, 1.0: 0.6, 2.0: 0.15, 3.0: 0.0, 4.0: 0.25, 5.0: 0.8, 6.0: 1.8}
@@ -17,38 +18,76 @@ FLAT = dict.fromkeys(CONST, 0.125) | {5.0: 0.2, 6.0: 9.0}
 
 
 def rows(
-    three: Mapping[float, float], gd: Mapping[float, float], ours: Mapping[Cell, float] | None = None
+    three: Mapping[float, float],
+    gd: Mapping[float, float],
+    ours: Mapping[Cell, float] | None = None,
+    seeds: int = 5,
+    times: Sequence[float] = (1.0,) * 5,
 ) -> list[Row]:
-    """DIAG 2 like CONST; DIAG 3, GD++ 3 as given; all else .1."""
-    result = cells(QUICK, ours)
+    """DIAG 2 like CONST; DIAG 3, GD++ 3 as given, DIAG 3 `times` that by seed; all else .1."""
+    of = seeded(QUICK, seeds)
+    result = cells(of, ours)
     curves = {("diag", 2): CONST, ("diag", 3): three, ("gd++", 3): gd}
-    for config in QUICK:
+    for config in of:
         if config["experiment"] == "icl-profile":
-            mean = curves.get((config["kind"], config.get("layers", 0)), 0.1)
+            name = config["kind"], config.get("layers", 0)
+            mean = curves.get(name, dict.fromkeys(CONST, 0.1))
+            if name == ("diag", 3):
+                mean = {sigma: times[config["seed"]] * value for sigma, value in mean.items()}
             rules = {"ConstRR": profile(config, CONST), "AdaRR": profile(config, 0.1)}
             result.append(make_row(config, rules if config["kind"] == "rules" else profile(config, mean), 1.0))
     return result
 
 
-def test_flat_from_three_layers_with_gd_at_constrr_is_confirmed() -> None:
+def test_flat_from_three_layers_with_gd_at_constrr_holds() -> None:
     finding = CLAIM.read(rows(FLAT, CONST))
-    assert finding.outcome == CONFIRMED
+    assert finding.outcome == HOLDS
+    assert finding.scope == "d = 10, n = 20, sigma 0 to 5, 2 and 3 layers, 5 seeds"
     assert number(finding, "worst loss over the noise levels, DIAG with 3 layers / with 2") == pytest.approx(0.2 / 0.9)
-    assert finding.numbers[0].low == pytest.approx((0.2 - 0.02) / (0.9 + 0.02))
-    assert finding.numbers[0].high == pytest.approx((0.2 + 0.02) / (0.9 - 0.02))
+    assert finding.numbers[0].of == "5 seeds"
     assert number(finding, "distance of GD++") == 0
     assert "still worse than that of AdaRR" in finding.meaning
 
 
+def test_one_seed_is_shown_with_the_error_of_its_sequences_and_decides_nothing() -> None:
+    finding = CLAIM.read(rows(FLAT, CONST, seeds=1))
+    assert finding.outcome == UNTESTED
+    first = finding.numbers[0]
+    assert first.low == pytest.approx((0.2 - 0.02) / (0.9 + 0.02))
+    assert first.high == pytest.approx((0.2 + 0.02) / (0.9 - 0.02))
+    assert first.of == "10,000 sequences"
+
+
 def test_levels_outside_the_training_do_not_count() -> None:
-    assert CLAIM.read(rows(FLAT | {6.0: 1e6}, CONST)).outcome == CONFIRMED
+    assert CLAIM.read(rows(FLAT | {6.0: 1e6}, CONST)).outcome == HOLDS
 
 
 @pytest.mark.parametrize(
-    ("three", "gd", "outcome"), [(CONST, CONST, UNCLEAR), (FLAT, FLAT, UNCLEAR), (CONST, FLAT, REFUTED)]
+    ("three", "gd", "times", "outcome"),
+    [
+        (CONST, CONST, (1.0,) * 5, FAILS),
+        (FLAT, FLAT, (1.0,) * 5, FAILS),
+        (FLAT, CONST, (1.0, 1.0, 1.0, 3.0, 3.0), CLOSE),  # .2 and .6 beside .9: the mean is below half, not all of it
+    ],
 )
-def test_each_half_of_the_rule_is_needed(three: Mapping[float, float], gd: Mapping[float, float], outcome: str) -> None:
-    assert CLAIM.read(rows(three, gd)).outcome == outcome
+def test_each_half_of_the_rule_is_needed(
+    three: Mapping[float, float], gd: Mapping[float, float], times: Sequence[float], outcome: str
+) -> None:
+    assert CLAIM.read(rows(three, gd, times=times)).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "short"),
+    [
+        (("ada_rr", 0, "U5"), 0.09, "ridge differs from the paper"),
+        (("diag", 3, "U5"), 0.2, "models worse than the paper's"),
+        (("full", 3, "U5"), 0.03, "losses below the possible"),
+    ],
+)
+def test_a_control_that_fails_decides_nothing(cell: Cell, value: float, short: str) -> None:
+    finding = CLAIM.read(rows(FLAT, CONST, {cell: value}))
+    assert finding.outcome == UNTESTED
+    assert failed(finding) == [short]
 
 
 def test_a_missing_profile_is_no_verdict() -> None:
@@ -75,7 +114,9 @@ def test_the_figure_has_the_profiles_as_far_as_one_beyond() -> None:
 
 def test_distances_of_curves() -> None:
     one, other = (
-        {s: {"mean": v} for s, v in zip((0.0, 1.0), values, strict=True)} for values in ((1.0, 2.0), (2.0, 2.0))
+        {s: {"mean": v, "se": 0.1} for s, v in zip((0.0, 1.0), values, strict=True)}
+        for values in ((1.0, 2.0), (2.0, 2.0))
     )
     assert worst(one) == 2.0
-    assert mirror(one, other) == pytest.approx(0.25)
+    assert mirror(one, other).mean == pytest.approx(0.25)
+    assert mirror(one, other).high == pytest.approx(0.25 + 2 * 0.2 / 4)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from linnet.labs.claims.icl import chains
-from linnet.labs.core.claim import UNTESTED, Setting, Unit
+from linnet.labs.core.claim import Setting, Unit
 from linnet.labs.core.results import Store, key, make_row
+from linnet.labs.core.verdicts import UNTESTED
 from linnet.labs.icl.evaluate import Score, predictor
 from linnet.labs.icl.evaluate import profile as scores
 from linnet.labs.icl.paper import NAMES
@@ -65,10 +66,13 @@ def test_profiles_are_known_by_model_and_level() -> None:
     config = {"experiment": "icl-profile", "kind": "diag", "layers": 3, "noise": "U5", "sigmas": [0.0, 2.0], "seed": 0}
     other = config | {"noise": "{1,3}"}
     rules = config | {"kind": "rules"}
+    second = config | {"seed": 1}
     rows = [make_row(other, profile(other, 9.0), 1.0), make_row(config, profile(config, {0.0: 0.5, 2.0: 0.25}), 1.0)]
     rows.append(make_row(rules, {"AdaRR": profile(rules, 0.125)}, 1.0))
+    rows.append(make_row(second, profile(second, 0.75), 1.0))
+    assert chains.profiles(rows, "U5", 1)["DIAG 3"][2.0]["mean"] == 0.75
     result = chains.profiles(rows, "U5")
-    assert set(result) == {"DIAG 3", "AdaRR"}
+    assert set(result) == set(chains.profiles(rows, "U5", 1)) == {"DIAG 3", "AdaRR"}
     assert result["DIAG 3"][2.0]["mean"] == 0.25
     assert result["AdaRR"][0.0]["median"] == 0.0625
 
@@ -81,7 +85,7 @@ def test_the_best_seed_counts() -> None:
 
 
 @pytest.mark.parametrize(("sequences", "enough"), [(9_999, False), (10_000, True)])
-def test_a_verdict_wants_ten_thousand_sequences(sequences: int, enough: bool) -> None:
+def test_a_verdict_needs_ten_thousand_sequences(sequences: int, enough: bool) -> None:
     early = chains.too_few([make_row({"experiment": "icl-table", "sequences": sequences}, {}, 1.0)])
     assert (early is None) == enough
     assert early is None or (early.outcome == UNTESTED and "9999" in early.sentence)

@@ -8,7 +8,7 @@ import pytest
 
 from linnet.labs.claims.open import attention_types, kernel_task, short
 from linnet.labs.core.claim import UNTESTED, Claim, Setting
-from linnet.labs.core.results import key, make_row
+from linnet.labs.core.results import key
 
 CLAIMS = (kernel_task.CLAIM, short.CLAIM, attention_types.CLAIM)
 
@@ -35,12 +35,3 @@ def test_recall_of_24_tokens_is_run_once_for_two_claims() -> None:
     for budget in ("quick", "hour"):
         kernel, types = ({key(c) for c in claim.configs(Setting(budget))} for claim in (CLAIMS[0], CLAIMS[2]))
         assert len(kernel & types) == 6  # elu and softmax, three seeds
-
-
-def test_a_timing_keeps_every_round_of_every_length() -> None:
-    unit = short.CLAIM.units(Setting("smoke"))[0]
-    (row,) = unit.function(unit.work)
-    for name in ("linear", "softmax"):
-        assert [len(rounds) for rounds in row["metrics"][name]] == [row["config"]["rounds"]] * 2
-        assert min(min(rounds) for rounds in row["metrics"][name]) > 0
-    assert short.ratios_of(make_row(row["config"], row["metrics"], 0.0)).keys() == {8, 16}

@@ -1,4 +1,4 @@
-"""Identities of the kernels of Based and ReBased: measured for real, then what a broken one does to the verdict."""
+"""Identities of the kernels of Based and ReBased: measured for real, then what a broken one does to the outcome."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from linnet.labs.claims.rebased.kernels import CLAIM, SCORES
-from linnet.labs.core.claim import BUDGETS, CONFIRMED, REFUTED, UNTESTED, Chart, Setting
+from linnet.labs.core.claim import BUDGETS, Chart, Setting
 from linnet.labs.core.results import Row, key
+from linnet.labs.core.verdicts import FAILS, HOLDS, UNTESTED
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +22,10 @@ def rows() -> list[Row]:
 
 def test_all_identities_hold(rows: list[Row]) -> None:
     finding = CLAIM.read(rows)
-    assert finding.outcome == CONFIRMED
+    assert finding.outcome == HOLDS
     assert {count for _, count in finding.tables[0].rows} == {"3 of 3"}
-    based, rebased = finding.numbers[:2]
+    held, based, rebased = finding.numbers[:3]
+    assert held.ours == 11
     assert (based.ours, rebased.ours) == pytest.approx((0.5, 0.0), abs=1e-12)
     assert (based.paper, rebased.paper) == ("0.5", "0")
     assert max(len(json.dumps(row)) for row in rows) < 5000
@@ -57,19 +59,19 @@ def test_curves_are_the_kernels(rows: list[Row]) -> None:
         (("first_token",), None, "first token"),
     ],
 )
-def test_one_broken_identity_refutes(rows: list[Row], path: tuple[str, ...], value: Any, broken: str) -> None:
+def test_one_broken_identity_is_enough(rows: list[Row], path: tuple[str, ...], value: Any, broken: str) -> None:
     changed = copy.deepcopy(rows)
     inner = changed[1]["metrics"]
     for name in path[:-1]:
         inner = inner[name]
     inner[path[-1]] = value
     finding = CLAIM.read(changed)
-    assert finding.outcome == REFUTED
+    assert (finding.outcome, finding.numbers[0].ours) == (FAILS, 10)
     assert broken in finding.sentence.partition("broken: ")[2]
     assert finding.sentence.startswith("10 of 11")
 
 
-def test_no_rows_are_no_verdict_and_budgets_have_units() -> None:
+def test_no_rows_are_no_outcome_and_budgets_have_units() -> None:
     assert CLAIM.read([]).outcome == UNTESTED
     for budget in BUDGETS:
         configs = CLAIM.configs(Setting(budget))

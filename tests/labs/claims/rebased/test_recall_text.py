@@ -1,4 +1,4 @@
-"""Recall-split language models: outcomes of the rule on made-up losses, the bigram table by hand, smoke units."""
+"""Recall-split language models: what the claim reads from made-up losses, the bigram table by hand, smoke units."""
 
 from __future__ import annotations
 
@@ -6,66 +6,38 @@ import gzip
 import json
 from math import log
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from linnet.labs.claims.rebased.recall_text import CLAIM, by_table, first_counts
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Setting
-from linnet.labs.core.results import Row, key, make_row
+from linnet.labs.claims.rebased.recall_text import CLAIM
+from linnet.labs.core.claim import NO, UNTESTED, YES, Setting
+from linnet.labs.core.licence import licence
+from linnet.labs.core.results import key
+from linnet.labs.core.verdicts import SEEN
 from linnet.labs.recall.language_config import TextConfig
+from linnet.labs.recall.language_table import by_table, first_counts
 from linnet.labs.recall.language_text import prepared
 from linnet.labs.recall.tasks import Bigrams
+from tests.labs.recall.made_up_text import rows
 
 
-def row(mixer: str, seed: int, hits: float, rest: float, table: float) -> Row:
-    config = TextConfig(mixer=mixer, seed=seed, text="some").to_dict()
-    parts: dict[str, Any] = {"hits": (hits, 100), "rest": (rest, 900), "all": (rest, 1000)}
-    metrics: dict[str, Any] = {part: {"loss": loss, "bits": rest, "targets": n} for part, (loss, n) in parts.items()}
-    metrics["table"] = {"hits": {"loss": table}, "rest": {"loss": 5.0}}
-    return make_row(config, {**metrics, "chosen_by": -1.0, "most": 7, "state_bytes": 64}, 2.0, {"parameters": 10})
-
-
-def rows(based: float, rebased: float, *, noise: float = 0.01, table: float = 3.0) -> list[Row]:
-    """Softmax at 2 on hits and 4 on the rest; the others are behind by so much on hits, by 0.1 on the rest."""
-    collected = []
-    for seed in range(3):
-        moved = noise * (seed - 1)
-        collected.append(row("softmax", seed, 2.0, 4.0, table))
-        gaps = {"based": based, "rebased": rebased}
-        collected += [row(mixer, seed, 2.0 + gap + moved, 4.1, table) for mixer, gap in gaps.items()]
-    return collected
-
-
-@pytest.mark.parametrize(
-    ("made", "outcome"),
-    [
-        (rows(0.5, 0.45), CONFIRMED),
-        (rows(0.05, 0.05), REFUTED),
-        (rows(0.5, 0.45, noise=0.6), UNCLEAR),
-        (rows(0.5, 0.45, table=1.9), UNTESTED),  # softmax knows no more than the table
-        (rows(0.5, 0.45)[:6], UNTESTED),
-        ([], UNTESTED),
-    ],
-)
-def test_outcomes(made: list[Row], outcome: str) -> None:
-    assert CLAIM.read(made).outcome == outcome
-
-
-def test_the_numbers_are_gaps_in_nats() -> None:
+def test_the_numbers_are_gaps_in_nats_the_deciding_one_first() -> None:
     finding = CLAIM.read(rows(0.5, 0.45, noise=0.0))
-    assert [round(number.ours, 6) for number in finding.numbers] == [0.45, 0.1, 0.5, 0.1, -0.05, 1.0]
-    assert "ReBased is behind softmax on recall hits" in finding.numbers[0].what
-    assert "at most 0.500 nats behind softmax on what can be looked up, 0.100 elsewhere" in finding.meaning
+    assert (finding.outcome, finding.scope) == (SEEN, "0.18 million parameters, 600 steps on some, 3 seeds")
+    assert [round(number.ours, 6) for number in finding.numbers] == [0.35, 0.45, 0.1, 0.5, 0.1, -0.05, 1.0]
+    assert "gap of ReBased to softmax on recall hits less that elsewhere" in finding.numbers[0].what
     assert finding.charts[0].series["bigram table"][0][:2] == ("on recall hits", 3.0)  # type: ignore[union-attr]
+    assert "gap of Based" in CLAIM.read(rows(0.05, 0.5)).numbers[0].what  # one that is not behind there is enough
+    assert CLAIM.read(rows(0.05, 0.5)).evidence.state == NO
 
 
-def test_not_testable_says_why_and_keeps_its_tables() -> None:
+def test_what_is_held_back_says_why_and_keeps_its_tables() -> None:
     finding = CLAIM.read(rows(0.5, 0.45, table=1.9))
-    assert "by -0.100 [-0.100, -0.100] nats" in finding.sentence
-    assert "alone would say confirmed: based: behind on hits" in finding.sentence
+    assert (finding.outcome, finding.evidence.state) == (UNTESTED, YES)
+    assert "by -0.100 [-0.100, -0.100] nats; more than 0 is needed" in licence(finding.evidence).reason
     assert len(finding.tables) == 2
+    assert len(CLAIM.read(rows(0.5, 0.45)[:6]).tables) == 2  # two seeds
 
 
 def test_the_table_of_bigrams_by_hand(tmp_path: Path) -> None:
@@ -98,6 +70,7 @@ def test_smoke_units_run_on_the_shipped_text(tmp_path: Path) -> None:
     assert [row["config"] for row in made] == CLAIM.configs(setting)
     assert {row["config"]["mixer"] for row in made} == {"softmax", "based", "rebased"}
     for row in made:
+        assert len(row["metrics"]["curve"]) == 3  # of three steps
         assert row["metrics"]["table"]["all"]["targets"] == row["metrics"]["all"]["targets"] == 8 * 32
         assert row["metrics"]["table"]["hits"]["targets"] == row["metrics"]["hits"]["targets"]
     json.dumps(made, allow_nan=False)

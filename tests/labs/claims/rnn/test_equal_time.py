@@ -1,4 +1,4 @@
-"""Equal seconds: the clock stands still while it evaluates, the images are what they should be, and the verdict."""
+"""Equal seconds: the clock stands still while it evaluates, the images are what they should be, and the outcome."""
 
 from __future__ import annotations
 
@@ -7,77 +7,101 @@ from typing import Any
 import numpy as np
 import pytest
 
-from linnet.labs.claims.rnn import equal_time
-from linnet.labs.claims.rnn.equal_time import CLAIM, LINEAR, SOFTMAX, Stopwatch, TimeUp
-from linnet.labs.claims.rnn.grey_images import LONG, SHORT, drawn, images
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED, Chart, Row, Setting
+from linnet.labs.claims.rnn import stopwatch
+from linnet.labs.claims.rnn.equal_time import CLAIM, LINEAR, SOFTMAX, WEEK
+from linnet.labs.claims.rnn.grey_images import LONG, SHORT, STEP_BITS, drawn, images, step_bits
+from linnet.labs.claims.rnn.stopwatch import Stopwatch, TimeUp
+from linnet.labs.core.claim import NO, OPEN, YES, Chart, Row, Setting
+from linnet.labs.core.licence import licence, regime
+from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, NOT_SEEN, SEEN, UNTESTED
 from linnet.train import Event
 
+SMALL = {"preset": "mnist", "changes": {"d_model": 64, "n_layers": 2}, "seconds": 25.0, "data": "drawn"}
+PACES = {True: (1.0, 2.0, 3.0, 4.0, 5.0), False: (0.3, 2.0, 2.6, 4.8, 5.0)}  # seconds of equal work, by quiet or not
 
-def row(length: int, seed: int, ratio: float, bits: float, level: float = 6.0) -> Row:
+
+def row(length: int, seed: int, ratio: float, bits: float, level: float, still: bool) -> Row:
     """Softmax makes 100 updates and ends at `level` bits, a little more with every seed."""
     ends = {LINEAR: (100 * ratio, level + bits + 0.02 * seed), SOFTMAX: (100, level + 0.01 * seed)}
     variants = {
-        variant: {"updates": updates, "bits": end, "curve": [[1.0, updates / 2, end + 1], [2.0, updates, end]]}
+        variant: {
+            "updates": updates,
+            "bits": end,
+            "curve": [[seconds, updates * (i + 1) / 5, end] for i, seconds in enumerate(PACES[still])],
+        }
         for variant, (updates, end) in ends.items()
     }
-    return {"config": {"length": length, "seed": seed, "seconds": 2.0, "data": "drawn"}, "metrics": variants}
+    return {"config": {**SMALL, "length": length, "seed": seed}, "metrics": variants}
 
 
-def rows(ratio: float = 2.5, bits: float = -0.5, control: float = 1.2, **how: Any) -> list[Row]:
-    sizes = ((LONG, ratio, bits), (SHORT, control, 0.0))
-    return [row(length, seed, r, b, **how) for length, r, b in sizes for seed in range(3)]
+def rows(bits: float = -0.5, *, seeds: int = 5, level: float = 4.0, still: bool = True) -> list[Row]:
+    sizes = ((LONG, 2.5, bits), (SHORT, 1.2, 0.0))
+    return [row(length, seed, r, b, level, still) for length, r, b in sizes for seed in range(seeds)]
 
 
 @pytest.mark.parametrize(
-    ("how", "outcome"),
+    ("how", "state", "inside", "here"),
     [
-        ({}, CONFIRMED),
-        ({"bits": 0.5}, REFUTED),
-        ({"ratio": 0.8, "bits": -0.01}, REFUTED),
-        ({"bits": -0.01}, UNCLEAR),
-        ({"ratio": 1.7}, UNCLEAR),
-        ({"control": 2.0}, UNCLEAR),
-        ({"level": 8.2}, UNTESTED),
+        ({}, YES, HOLDS, SEEN),
+        ({"bits": 0.5}, NO, FAILS, NOT_SEEN),
+        ({"bits": -0.02}, OPEN, CLOSE, UNTESTED),
+        ({"seeds": 3}, YES, UNTESTED, SEEN),
+        ({"level": 5.0}, YES, UNTESTED, UNTESTED),  # softmax has not learned
+        ({"still": False}, YES, UNTESTED, UNTESTED),
     ],
 )
-def test_outcomes(how: dict[str, Any], outcome: str) -> None:
-    assert CLAIM.read(rows(**how)).outcome == outcome
+def test_outcomes(how: dict[str, Any], state: str, inside: str, here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = CLAIM.read(rows(**how))
+    assert (finding.evidence.state, finding.outcome) == (state, here)
+    monkeypatch.setattr("linnet.labs.claims.rnn.equal_time.regime_of", lambda config: regime("", ""))
+    assert CLAIM.read(rows(**how)).outcome == inside
+
+
+def test_what_a_verdict_lacks_is_named() -> None:
+    assert "values 1,024 (the paper has 3,072); layers 2" in licence(CLAIM.read(rows()).evidence).reason
+    assert licence(CLAIM.read(rows(level=5.0)).evidence).short == "softmax did not learn"
+    assert licence(CLAIM.read(rows(still=False)).evidence).short == "the machine was too noisy"
+
+
+def test_the_papers_sizes_are_inside_but_for_the_length() -> None:
+    large = [
+        {**one, "config": {**one["config"], "preset": "cifar10", "changes": {}, "seconds": WEEK}} for one in rows()
+    ]
+    assert CLAIM.read(large).evidence.regime.outside == ("values 1,024 (the paper has 3,072)",)
 
 
 def test_two_seeds_or_a_diverged_one_are_too_few() -> None:
-    assert CLAIM.read(rows()[1:]).outcome == UNTESTED
-    diverged = rows()
+    assert CLAIM.read(rows(seeds=2)).outcome == UNTESTED
+    diverged = rows(seeds=3)
     diverged[4]["metrics"][SOFTMAX]["bits"] = None
     finding = CLAIM.read(diverged)
     assert finding.outcome == UNTESTED
-    assert "2 seeds at 128 values" in finding.sentence
+    assert "2 of 3 seeds at 128 values" in finding.sentence
 
 
 def test_what_a_reader_sees() -> None:
     finding = CLAIM.read(rows())
-    assert [round(one.ours, 3) for one in finding.numbers] == [2.5, -0.49, 1.2, 0.01]
-    assert finding.numbers[0].of == "3 seeds"
-    assert "ends ahead" in finding.meaning
-    assert "ends behind" in CLAIM.read(rows(bits=0.5)).meaning
-    assert "ends no different" in CLAIM.read(rows(bits=-0.01)).meaning
+    assert [round(one.ours, 3) for one in finding.numbers] == [-0.48, 2.5, 0.02, 1.2]
+    assert finding.numbers[0].of == "5 seeds"
+    assert finding.scope == "drawn images, 1,024 values, d = 64, 2 layers, 25 s each, 5 seeds"
+    assert "2.500 times the updates in 25 s" in finding.meaning
     length, variant, seconds, updates, _ = finding.tables[0].rows[0]
-    assert (length, variant, float(seconds), float(updates)) == ("1,024", LINEAR, 2, 250)
+    assert (length, variant, float(seconds), float(updates)) == ("1,024", LINEAR, 25, 250)
     (chart,) = finding.charts
     assert isinstance(chart, Chart)
-    assert chart.series["softmax, 1,024"][-1] == pytest.approx((2.0, 6.01))
+    assert chart.series["softmax, 1,024"][-1] == pytest.approx((5.0, 4.02))
 
 
 def test_the_clock_counts_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(equal_time, "perf_counter", lambda: now)
+    monkeypatch.setattr(stopwatch, "perf_counter", lambda: now)
 
     def score(*args: object, **how: object) -> dict[str, float]:
         nonlocal now
         now += 50  # an evaluation takes longer than all of the training
         return {"bits_per_dim": 5.0}
 
-    monkeypatch.setattr(equal_time, "evaluate", score)
+    monkeypatch.setattr(stopwatch, "evaluate", score)
     watch = Stopwatch(None, None, 10.0, 2, 4)  # type: ignore[arg-type]  # evaluate is replaced
     for step in range(1, 11):
         now += 1
@@ -104,6 +128,12 @@ def test_short_images_are_means_of_the_long_ones() -> None:
     assert (long.images.shape[1], short.images.shape[1]) == (LONG, SHORT)
     block = long.images[0].reshape(32, 32)[4:8, 2:4].mean()
     assert short.images[0].reshape(8, 16)[1, 1] == int(block)
+
+
+def test_a_model_that_learned_beats_the_histogram_of_steps() -> None:
+    """On the drawn images, the constant is what the histogram needs."""
+    train, test = (images("drawn", LONG, split) for split in ("train", "test"))
+    assert step_bits(train, test) == pytest.approx(STEP_BITS["drawn"], abs=0.01)
 
 
 def test_cifar10_is_taken_where_it_is() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linnet.labs.claims.rnn import forms
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED
+from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
 
 CONFIG = {"experiment": "forms", "features": 4, "values": 4, "lengths": [1, 9], "batch": 2, "heads": 2, "seed": 0}
 
@@ -23,11 +23,11 @@ def rows(double: float | None, single: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("double", "single", "outcome"),
     [
-        (1e-15, 1e-6, CONFIRMED),
-        (1e-15, 2.1e-5, UNCLEAR),
-        (9e-11, 1e-6, UNCLEAR),
-        (1e-15, 2.1e-3, REFUTED),
-        (None, 1e-6, REFUTED),  # NaN, as rows have it
+        (1e-15, 1e-6, HOLDS),
+        (1e-15, 2.1e-5, CLOSE),
+        (9e-11, 1e-6, CLOSE),
+        (1e-15, 2.1e-3, FAILS),
+        (None, 1e-6, FAILS),  # NaN, as rows have it
     ],
 )
 def test_outcomes(double: float | None, single: float, outcome: str) -> None:

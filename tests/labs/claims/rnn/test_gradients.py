@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linnet.labs.claims.rnn import gradients
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED
+from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
 
 CONFIG = {"experiment": "gradients", "dtype": "float64", "map": "elu", "length": 6, "head_dim": 3, "values": 2}
 CONFIG |= {"chunk": 2, "step": 1e-6, "seed": 0}
@@ -26,11 +26,11 @@ def rows(double: float | None, single: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("double", "single", "outcome"),
     [
-        (1e-8, 1e-5, CONFIRMED),
-        (2e-7, 1e-5, UNCLEAR),
-        (1e-8, 6e-4, UNCLEAR),
-        (2e-5, 1e-5, REFUTED),
-        (None, 1e-5, REFUTED),
+        (1e-8, 1e-5, HOLDS),
+        (2e-7, 1e-5, CLOSE),
+        (1e-8, 6e-4, CLOSE),
+        (2e-5, 1e-5, FAILS),
+        (None, 1e-5, FAILS),
     ],
 )
 def test_outcomes(double: float | None, single: float, outcome: str) -> None:

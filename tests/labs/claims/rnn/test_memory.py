@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from linnet.labs.claims.rnn import memory
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNCLEAR, UNTESTED
+from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
 
 SIZES = {"experiment": "memory", "heads": 2, "features": 8, "values": 8}
 LENGTHS = [64, 128, 256]
@@ -31,12 +31,12 @@ NAIVE = row(memory.NAIVE, 1.1 * STATES, 4.0 * STATES)
 @pytest.mark.parametrize(
     ("sums", "naive", "outcome"),
     [
-        (row(memory.SUMS, 10, 100 + 0.04 * STATES), NAIVE, CONFIRMED),
-        (row(memory.SUMS, 10, 100 + 0.06 * STATES), NAIVE, UNCLEAR),
-        (row(memory.SUMS, 10, 100 + 1.1 * STATES), NAIVE, REFUTED),
-        (row(memory.SUMS, 10, 100.0), row(memory.NAIVE, 2 * STATES, 4.0 * STATES), UNCLEAR),
-        (row(memory.SUMS, 10, 100.0), row(memory.NAIVE, STATES, 4.0 * STATES, 1.2), UNCLEAR),
-        (row(memory.SUMS, 10, 50.0, 1.3), NAIVE, UNCLEAR),
+        (row(memory.SUMS, 10, 100 + 0.04 * STATES), NAIVE, HOLDS),
+        (row(memory.SUMS, 10, 100 + 0.06 * STATES), NAIVE, CLOSE),
+        (row(memory.SUMS, 10, 100 + 1.1 * STATES), NAIVE, FAILS),
+        (row(memory.SUMS, 10, 100.0), row(memory.NAIVE, 2 * STATES, 4.0 * STATES), CLOSE),
+        (row(memory.SUMS, 10, 100.0), row(memory.NAIVE, STATES, 4.0 * STATES, 1.2), CLOSE),
+        (row(memory.SUMS, 10, 50.0, 1.3), NAIVE, CLOSE),
     ],
 )
 def test_outcomes(sums: dict[str, Any], naive: dict[str, Any], outcome: str) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from linnet.labs.claims.rnn import state_safety
 from linnet.labs.claims.rnn.state_safety import KINDS
-from linnet.labs.core.claim import CONFIRMED, REFUTED, UNTESTED
+from linnet.labs.core.verdicts import FAILS, HOLDS, UNTESTED
 from linnet.models import LanguageModel, ModelState
 
 CONFIG = {"experiment": "state", "mixer": "elu", "dtype": "float64", "cases": 3, "seed": 0}
@@ -23,10 +23,10 @@ def rows(cases: int, failed: int = 0) -> list[dict[str, Any]]:
 
 
 def test_outcomes() -> None:
-    assert state_safety.read(rows(25)).outcome == CONFIRMED
+    assert state_safety.read(rows(25)).outcome == HOLDS
     assert state_safety.read(rows(24)).outcome == UNTESTED
     few = state_safety.read(rows(1, failed=1))
-    assert few.outcome == REFUTED
+    assert few.outcome == FAILS
     assert [one.ours for one in few.numbers] == [2, 8, 1]
     assert "elu (float32), elu (float64)" in few.sentence
     assert few.tables[0].rows == [("elu", "0 of 2", "2 of 2", "0 of 2", "0 of 2")]
