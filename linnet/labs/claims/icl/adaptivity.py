@@ -32,7 +32,7 @@ from ...core.intervals import Interval, interval
 from ...core.results import Row
 from ...icl.noise import Noise
 from ..open.verdict_logic import below
-from .chains import NAMED, PROFILE, UNIFORM, cells, chains, layered, profiles, rule_profile, rules, too_few
+from .chains import NAMED, PROFILE, UNIFORM, cells, chains, layered, profiles, repeats, rule_profile, rules, too_few
 from .controls import bounded, counted, protocol, regime_of, trained, trainings
 
 FLATTER = 0.5  # worst loss of three layers, of that of two
@@ -47,7 +47,8 @@ Profile = dict[float, dict[str, Any]]
 
 
 def units(setting: Setting) -> list[Unit]:
-    return [*chains(setting, [UNIFORM]), *rules(setting, [UNIFORM], RULES), rule_profile(setting, UNIFORM)]
+    more = repeats(setting, UNIFORM, ("diag", "gd++"), (1, 2, 3))
+    return [*chains(setting, [UNIFORM]), *more, *rules(setting, [UNIFORM], RULES), rule_profile(setting, UNIFORM)]
 
 
 def read(rows: Sequence[Row]) -> Finding:

@@ -71,6 +71,15 @@ def chains(
     return [_unit(chain, setting) for chain in _planned(setting) if chain.noise in noises and chain.kind in kinds]
 
 
+def repeats(setting: Setting, noise: str, kinds: Collection[str], depths: tuple[int, ...]) -> list[Unit]:
+    """Return chains of more seeds than `chains` has at the hour budget, where those of the whole table are too dear."""
+    if setting.budget != "hour":
+        return []
+    many, out = SEQUENCES[setting.budget], str(setting.out)
+    planned = [Chain(kind, noise, seed, "fast", many, out, depths) for kind in kinds for seed in range(1, SEEDS)]
+    return [_unit(chain, setting) for chain in planned]
+
+
 def rules(setting: Setting, noises: Collection[str], names: Collection[str]) -> list[Unit]:
     """Return one unit for each baseline and noise."""
     wanted = [Rules(noise, SEQUENCES[setting.budget], (name,)) for noise in noises for name in names]

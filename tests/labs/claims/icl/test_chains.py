@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from linnet.labs.claims.icl import chains
+from linnet.labs.claims.icl.adaptivity import CLAIM, JUDGED
 from linnet.labs.core.claim import Setting, Unit
+from linnet.labs.core.licence import SEEDS
 from linnet.labs.core.results import Store, key, make_row
 from linnet.labs.core.verdicts import UNTESTED
 from linnet.labs.icl.evaluate import Score, predictor
@@ -31,6 +33,16 @@ def test_the_hour_has_the_configurations_of_the_table_command(tmp_path: Path) ->
     result = {key(config) for unit in units for config in unit.configs if config["experiment"] == "icl-table"}
     assert result == wanted
     assert len(wanted) == 270
+
+
+def test_the_hour_has_five_seeds_of_what_adaptivity_compares(tmp_path: Path) -> None:
+    units = CLAIM.units(Setting("hour", tmp_path))
+    profiled = [config for unit in units for config in unit.configs if config["experiment"] == chains.PROFILE]
+    for kind, layers, noise in JUDGED:
+        model = {"kind": kind, "layers": layers, "noise": noise}
+        seeds = {config["seed"] for config in profiled if model.items() <= config.items()}
+        assert len(seeds) == SEEDS
+    assert not chains.repeats(Setting("quick", tmp_path), chains.UNIFORM, ("diag",), (1, 2))
 
 
 def test_a_killed_chain_goes_on_from_its_saved_models(tmp_path: Path) -> None:
