@@ -18,10 +18,12 @@ from ...atomic import atomic
 from ...errors import StateError
 from ...json_file import read_json
 from ...schema import Accepts, Each, Maybe, Number, Record, Table, Text, Whole, check
+from .claim import rounded
 
 EVIDENCE = Path(__file__).resolve().parents[1] / "evidence.json"
 FORMAT = 1
-DIGITS = 12
+DIGITS = 12  # of a hash
+FIGURES = 9  # significant ones of a number
 NUMBER = ("what", "shown", "spread", "ours", "low", "high")
 DECIDES = Record({name: Text() for name in NUMBER[:3]} | {name: Maybe(Number()) for name in NUMBER[3:]})
 CLAIM = Record(
@@ -52,8 +54,13 @@ def record(claim: Mapping[str, Any]) -> dict[str, Any]:
     first = next(iter(claim["numbers"]), None)
     content = {name: claim[name] for name in ("outcome", "answer", "scope")}
     content |= {"sizes": claim["regime"]["here"], "outside": list(claim["regime"]["outside"]), "data": claim["data"]}
-    content |= {"number": first and {name: first[name] for name in NUMBER}}
+    content |= {"number": first and {name: settled(first[name]) for name in NUMBER}}
     return content | {"hash": digest(content)}
+
+
+def settled(value: Any) -> Any:
+    """Return a number without the last digits, which differ between processors; anything else as it is."""
+    return rounded(value, FIGURES) if isinstance(value, float) else value
 
 
 def read_evidence(path: Path = EVIDENCE) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import pytest
 
 from linnet import StateError
 from linnet.labs.claims.document import document
-from linnet.labs.core.evidence import EVIDENCE, evidence, read_evidence, write_evidence
+from linnet.labs.core.evidence import EVIDENCE, evidence, read_evidence, record, write_evidence
 from linnet.labs.core.folder import begin
 from linnet.labs.core.manifest import check_manifest, write_manifest
 from linnet.labs.core.reproduce import reproduce
@@ -33,6 +33,14 @@ def test_the_shipped_evidence_is_what_the_committed_rows_give() -> None:
     result = document(RESULTS)
     assert read_evidence() == json.loads(json.dumps(evidence(result))), AGAIN
     assert not any("agreement" in claim for claim in result["claims"])  # it is not compared with itself
+
+
+def test_a_last_digit_of_another_processor_changes_no_record() -> None:
+    (claim, *_) = (one for one in document(RESULTS)["claims"] if one["numbers"] and one["numbers"][0]["low"])
+    first = claim["numbers"][0]
+    other = claim | {"numbers": [first | {"low": first["low"] * (1 + 1e-15)}]}
+    assert other["numbers"][0]["low"] != first["low"]
+    assert record(other) == record(claim)
 
 
 def test_the_committed_rows_are_sealed() -> None:
