@@ -21,6 +21,7 @@ from .block import Block as Block
 from .cross_attention import CrossAttention as CrossAttention
 from .decay import GLA as GLA
 from .decay import RetNet as RetNet
+from .delta import KDA as KDA
 from .delta import Delta as Delta
 from .delta import GatedDelta as GatedDelta
 from .lsh import LSHAttention as LSHAttention
@@ -48,6 +49,7 @@ RECURRENT_MIXERS: dict[str, Callable[..., MatrixMixer]] = {
     "mamba2": Mamba2,
     "delta": Delta,
     "gated_delta": GatedDelta,
+    "kda": KDA,
     "mamba": Mamba,
     "rwkv4": RWKV4,
     "rwkv7": RWKV7,

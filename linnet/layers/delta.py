@@ -1,10 +1,12 @@
 """Delta-rule mixers: a token overwrites the value stored under its key, instead of only adding to it.
 
     q, k, v = silu(conv(W_qkv x)),   q, k -> q / |q|, k / |k|,   b = sigmoid(W_b x)
-    S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,   y_t = W_o norm(S_t^T q_t)
+    S_t = (I - b_t k_t k_t^T) Diag(a_t) S_{t-1} + b_t k_t v_t^T,   y_t = W_o norm(S_t^T q_t)
 
 delta        a = 1                                    Yang et al. 2024 (DeltaNet), arXiv:2406.06484
 gated_delta  a_t = exp(-A softplus(W_a x + dt_bias)), and norm(.) * silu(W_g x)   Yang et al. 2024, arXiv:2412.06464
+kda          a_t for every key channel, with W_a of low rank, and norm(.) * sigmoid(W_g x + b_g), W_g of low rank too
+             (Kimi Delta Attention)                   Kimi team 2025, arXiv:2510.26692
 The q that reads is q / |q| times `scale`, 1 / sqrt(D) unless given, as in flash-linear-attention and Qwen3-Next.
 One RMS norm for the values of a head, shared by the heads. State: S [B,H,D,V] and the last inputs of the convolution.
 B batch, T time, E model width, H heads, D = key_dim, V = head_dim, N = 2 key_heads D + H V channels, K taps
@@ -85,7 +87,7 @@ class Delta(MatrixMixer):
         out, new = delta_rule(*given, **self.how(state, mask))
         assert new is not None
         y = self.norm(out).flatten(2)
-        return self.out(y * silu(gate) if self.gate else y), MatrixState(new.s, past)
+        return self.out(y if gate is None else y * gate), MatrixState(new.s, past)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: the share of the value v_j in S_t^T q_t, from one triangular solve with unit vectors as values."""
@@ -97,7 +99,7 @@ class Delta(MatrixMixer):
 
     def _inputs(
         self, x: Tensor, state: MatrixState, mask: Tensor | None
-    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor, Tensor]:
+    ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor | None, Tensor]:
         """Return q, k, v, beta and decay for the op, the output gate, and the newest inputs of the convolution."""
         x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
         u, b, extra, gate = self.proj(x).split(self.widths, dim=-1)
@@ -108,7 +110,8 @@ class Delta(MatrixMixer):
         q, k = rms_norm(both.unflatten(-1, (-1, keys)), length, eps).chunk(2, dim=-2)  # x / sqrt(|x|^2 + qk_eps)
         q = q if self.scale == 1.0 else q * self.scale
         q, k = (expand_groups(y, heads) for y in (q, k))
-        return (q, k, v.unflatten(-1, (-1, values)), self.top * b.sigmoid(), self.decay(extra)), gate, past
+        given = q, k, v.unflatten(-1, (-1, values)), self.top * b.sigmoid(), self.decay(x, extra)
+        return given, self.output_gate(x, gate), past
 
     def _look_back(self, u: Tensor, past: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.filter is None:
@@ -118,9 +121,13 @@ class Delta(MatrixMixer):
         assert new is not None
         return u, new.x.to(past.dtype)
 
-    def decay(self, extra: Tensor) -> Tensor | None:
-        """[B,T,extra H] -> log a [B,T,H]"""
+    def decay(self, x: Tensor, extra: Tensor) -> Tensor | None:
+        """Return log a [B,T,H] or [B,T,H,D] from x [B,T,E] or from its projection [B,T,extra H]; None for a = 1."""
         return None
+
+    def output_gate(self, x: Tensor, projected: Tensor) -> Tensor | None:
+        """Return the factors of the output [B,T,H V] from x or from its projection; None for no gate."""
+        return silu(projected) if self.gate else None
 
 
 class GatedDelta(Delta):
@@ -134,6 +141,41 @@ class GatedDelta(Delta):
         self.dt_bias = nn.Parameter(dt_start(n_heads))
         self.a_log = nn.Parameter(rate_start(n_heads))
 
-    def decay(self, extra: Tensor) -> Tensor:
+    def decay(self, x: Tensor, extra: Tensor) -> Tensor:
         wide = torch.promote_types(extra.dtype, torch.float32)
         return -self.a_log.exp() * softplus(extra.to(wide) + self.dt_bias)
+
+
+class KDA(Delta):
+    """Kimi Delta Attention: every key channel of the state decays by its own factor, which the token sets.
+
+    `rank`: numbers between the two matrices of the decay, and of the gate; as many as values of a head unless given.
+    """
+
+    name = "kda"
+
+    def __init__(
+        self, d_model: int, n_heads: int, *, rank: int | None = None, gate: bool = True, **options: Any
+    ) -> None:
+        super().__init__(d_model, n_heads, gate=False, **options)
+        heads, keys, values = self.matrix
+        rank = values if rank is None else whole("rank", rank, 1)
+        self.narrow = nn.Linear(d_model, rank, bias=False)
+        self.widen = nn.Linear(rank, heads * keys, bias=False)
+        self.dt_bias = nn.Parameter(dt_start(heads * keys))
+        self.a_log = nn.Parameter(rate_start(heads))
+        self.gate = gate
+        self.narrow_gate = nn.Linear(d_model, rank, bias=False) if gate else None
+        self.widen_gate = nn.Linear(rank, heads * values) if gate else None  # its bias is part of the definition
+
+    def decay(self, x: Tensor, extra: Tensor) -> Tensor:
+        steps = self.widen(self.narrow(x))
+        wide = torch.promote_types(steps.dtype, torch.float32)
+        steps = softplus(steps.to(wide) + self.dt_bias).unflatten(-1, (self.matrix[0], -1))  # [B,T,H,D]
+        return -self.a_log.exp()[:, None] * steps
+
+    def output_gate(self, x: Tensor, projected: Tensor) -> Tensor | None:
+        if self.narrow_gate is None or self.widen_gate is None:
+            return None
+        gate: Tensor = self.widen_gate(self.narrow_gate(x))
+        return gate.sigmoid()

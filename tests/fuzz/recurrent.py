@@ -35,13 +35,13 @@ def decay_trial(rng: random.Random, g: torch.Generator) -> Trial:
 
 def delta_trial(rng: random.Random, g: torch.Generator) -> Trial:
     c = _Common(rng, g)
-    gated = rng.random() < 0.5
-
+    gated = rng.choice(["no", "head", "channel"])
     k = normalize(c.normal(c.D), dim=-1).to(c.dtype).double()
     beta = draws.uniform(g, c.dtype, c.B, c.T, c.H, high=rng.choice([1.0, 2.0]))
     inputs = {"q": c.normal(c.D), "k": k, "v": c.normal(c.V), "beta": beta}
-    if gated:
-        inputs["decay"] = -draws.uniform(g, c.dtype, c.B, c.T, c.H, high=rng.choice([0.01, 1.0, 20.0]))
+    if gated != "no":
+        shape = (c.B, c.T, c.H, *([c.D] if gated == "channel" else []))
+        inputs["decay"] = -draws.uniform(g, c.dtype, *shape, high=rng.choice([0.01, 1.0, 20.0]))
     names = tuple(inputs)
     return c.trial("delta_rule", inputs, names, names, {"gated": gated})
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linnet.errors import StateError
-from linnet.layers import Delta, GatedDelta, attention_map, build_mixer
+from linnet.layers import KDA, Delta, GatedDelta, attention_map, build_mixer
 from linnet.models import ModelConfig, build
 from linnet.ops.state import MatrixState
 from linnet.train.optim import split_parameters
@@ -24,6 +24,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("gated_delta", {"conv": 2, "gate": False}),
     ("delta", {"key_heads": 1, "conv_bias": True, "scale": 1.0, "norm_eps": 0.1, "qk_eps": 0.2}),
     ("gated_delta", {"scale": 0.7, "norm_eps": 1e-3}),
+    ("kda", {}),
+    ("kda", {"rank": 2, "gate": False, "conv": 0, "key_heads": 1}),
 ]
 every_case = pytest.mark.parametrize(("name", "options"), CASES)
 
@@ -55,18 +57,25 @@ def by_hand(layer: Any, x: Tensor) -> Tensor:  # [T,E] -> [T,E], one sequence
         q, k = (torch.stack([y[h * keys // H] for h in range(H)]) for y in (q * layer.scale, k))
         v, rest = u[2 * keys * D :].view(H, V), made[t, width:]
         b, rest = layer.top * rest[:H].sigmoid(), rest[H:]
-        a = torch.ones(H, dtype=torch.float64)
+        a = torch.ones(H, 1, dtype=torch.float64)
         if isinstance(layer, GatedDelta):
-            a, rest = (-layer.a_log.exp() * (1 + (rest[:H] + layer.dt_bias).exp()).log()).exp(), rest[H:]
+            steps, rest = (1 + (rest[:H] + layer.dt_bias).exp()).log()[:, None], rest[H:]
+            a = (-layer.a_log.exp()[:, None] * steps).exp()
+        if isinstance(layer, KDA):
+            steps = (1 + (layer.widen.weight @ layer.narrow.weight @ x[t] + layer.dt_bias).exp()).log()
+            a = (-layer.a_log.exp()[:, None] * steps.view(H, D)).exp()
         heads = []
         for h in range(H):
             erase = torch.eye(D, dtype=torch.float64) - b[h] * torch.outer(k[h], k[h])
-            heads.append(a[h] * erase @ now[h] + b[h] * torch.outer(k[h], v[h]))
+            heads.append(erase @ (a[h][:, None] * now[h]) + b[h] * torch.outer(k[h], v[h]))
         now = torch.stack(heads)
         out = torch.einsum("hdv,hd->hv", now, q)
         out = layer.norm.weight * out / (out.square().mean(-1, keepdim=True) + layer.norm.eps).sqrt()
         out = out.flatten()
-        rows.append(layer.out(out * rest * rest.sigmoid() if layer.gate else out))
+        gate = rest * rest.sigmoid() if layer.gate else torch.ones_like(out)
+        if isinstance(layer, KDA) and layer.gate:
+            gate = layer.widen_gate(layer.narrow_gate(x[t])).sigmoid()
+        rows.append(layer.out(out * gate))
     return torch.stack(rows)
 
 
@@ -85,7 +94,7 @@ def test_the_map_is_what_the_values_are_weighed_by(name: str, options: dict[str,
     weights = attention_map(layer, x)
     assert weights.shape == (B, H, T, T)
     out = layer.norm(torch.einsum("bhtj,bjhv->bthv", weights, v)).flatten(2)
-    out = out * gate * gate.sigmoid() if layer.gate else out
+    out = out if gate is None else out * gate
     torch.testing.assert_close(layer.out(out), layer(x)[0], **CLOSE)
     assert (weights.triu(1) == 0).all()
 
@@ -142,6 +151,17 @@ def test_decay_starts_as_in_mamba_2_and_is_left_alone_by_the_model_and_by_weight
     assert 1 <= rate.min() < 3 < 14 < rate.max() <= 16
     _, left = split_parameters(net, decay_all=False)
     assert {id(layer.dt_bias), id(layer.a_log), id(layer.norm.weight)} <= {id(p) for p in left}
+
+
+def test_channels_of_kda_decay_apart() -> None:
+    """With a decay that only one channel has, the others keep what they hold."""
+    layer = mixer("kda", conv=0)
+    decay = layer.decay(inputs(), torch.zeros(0))
+    assert decay.shape == (B, T, H, D)
+    assert (decay < 0).all()
+    assert decay[..., 0].sub(decay[..., 1]).abs().min() > 0
+    with pytest.raises(ValueError, match="rank is 0; accepted: a whole number, 1 or more"):
+        KDA(E, H, rank=0)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {  # what published models set, and the d
     "mamba2": {"n_groups": 2, "conv_bias": False, "norm_eps": 1e-3, "dt_limit": [0.001, 0.7]},
     "delta": {"key_heads": 2, "conv_bias": True, "scale": 1.0, "norm_eps": 1e-3, "qk_eps": 1e-2},
     "gated_delta": {"key_heads": 1, "scale": 0.5, "norm_eps": 1e-6},
+    "kda": {"rank": 2, "key_heads": 2, "norm_eps": 1e-6},
     "mamba": {"dt_rank": 3, "conv_bias": False},
     "rwkv7": {"norm_eps": 1e-5},
 }

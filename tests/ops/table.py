@@ -154,6 +154,11 @@ TABLE = {
         lambda g, b, t: _unit(g, b, t) | {"beta": _uniform(g, b, t, H), "decay": -_uniform(g, b, t, H)},
         _gated("delta_rule"), "v", mixed=("beta", "decay"), value=_matrix,
     ),
+    "delta by channel": Row(
+        "delta_rule", delta, MatrixState,
+        lambda g, b, t: _unit(g, b, t) | {"beta": _uniform(g, b, t, H), "decay": -_uniform(g, b, t, H, D)},
+        _gated("delta_rule"), "v", mixed=("beta", "decay"), value=_matrix,
+    ),
     "selective scan": Row(
         "selective_scan", selective_scan, MatrixState, _scan, _gated("selective_scan"), "x", fixed=("a",),
         mixed=("x", "dt", "a", "b", "c"), sizes={"state_dim": N}, value=_matrix,

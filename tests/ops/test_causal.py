@@ -43,6 +43,11 @@ def delta(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
 
 
+def delta_by_channel(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    q, k, v, beta, decay = draw(D, D, V, 0, D)
+    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+
+
 def rwkv7(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     r, decay, k, v, c, rate = draw(D, D, D, V, D, D)
     return lambda *x: wkv7(*x, form=form)[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
@@ -66,7 +71,12 @@ def lsh(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: lsh_attention(*x, turns, span=4, form=form)[0], draw(D, V)
 
 
-LOOSE = (lsh, delta, rwkv7)  # sums in the order of buckets; LAPACK leaves the last bits of a batch open
+LOOSE = (
+    lsh,
+    delta,
+    delta_by_channel,
+    rwkv7,
+)  # sums in the order of buckets; LAPACK leaves the last bits of a batch open
 
 
 def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, what: float, bits: bool = True) -> None:
@@ -81,7 +91,7 @@ def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, 
 
 @pytest.mark.parametrize("what", [torch.nan, torch.inf])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("make", [decayed, gated, delta, rwkv7, rwkv4, softmax, window, lsh])
+@pytest.mark.parametrize("make", [decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, softmax, window, lsh])
 def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> None:
     op, inputs = make(form)
     for which in range(len(inputs)):

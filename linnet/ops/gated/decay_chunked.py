@@ -42,7 +42,7 @@ def chunks(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, s: Tensor) -> tuple[T
 def _plain(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     fades = _fades(decay)
     states = _states(fades, k, v, s)
-    return _read(fades, _scores(q, k, fades.inside), q, v, states), states[-1]
+    return _read(fades, scores(q, k, fades.inside), q, v, states), states[-1]
 
 
 class _Chunks(torch.autograd.Function):
@@ -52,7 +52,7 @@ class _Chunks(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         fades = _fades(decay)
         states = _states(fades, k, v, s)
-        a = _scores(q, k, fades.inside)
+        a = scores(q, k, fades.inside)
         ctx.save_for_backward(q, k, v, decay, s, a, torch.stack(states[1:], dim=2), *fades[:3], *fades.inside)
         return _read(fades, a, q, v, states), states[-1]
 
@@ -68,7 +68,7 @@ class _Chunks(torch.autograd.Function):
             dafter.append(ds)
             ds = torch.addcmul(read, factor, ds)
         dadded = torch.stack(dafter[::-1], dim=2)
-        dq, dk = _scores_backward(dout @ v.mT, q, k, inside)
+        dq, dk = scores_backward(dout @ v.mT, q, k, inside)
         dq.addcmul_(dout @ before.mT, enter)
         dk.addcmul_(v @ dadded.mT, leave)
         dv = _add_product((k * leave) @ dadded, a.mT, dout)
@@ -82,7 +82,7 @@ def _fades(decay: Tensor) -> _Fades:
     sums = decay.to(finest(decay)).cumsum(-2)
     last = sums[..., -1:, :]
     by_head = decay.shape[-1] == 1
-    inside = (_head_fade(sums, decay.dtype),) if by_head else _channel_fades(sums, decay.dtype)
+    inside = (_head_fade(sums, decay.dtype),) if by_head else channel_fades(sums, decay.dtype)
     enter, leave, kept = (x.to(decay.dtype).exp() for x in (sums, last - sums, last.mT))
     return _Fades(enter, leave, kept, inside)
 
@@ -112,7 +112,7 @@ def _head_fade(sums: Tensor, dtype: torch.dtype) -> Tensor:
     return (sums - sums.mT).to(dtype).masked_fill(future, -inf).exp()
 
 
-def _channel_fades(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def channel_fades(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Return exp(G_t - G_m), exp(G_m - G_j) for halves of 1, 2, 4, ... C/2 tokens: pairs of [B,H,M,C/2half,half,D]"""
     fades: list[Tensor] = []
     half = 1
@@ -124,7 +124,7 @@ def _channel_fades(sums: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     return tuple(fades)
 
 
-def _scores(q: Tensor, k: Tensor, fades: tuple[Tensor, ...]) -> Tensor:
+def scores(q: Tensor, k: Tensor, fades: tuple[Tensor, ...]) -> Tensor:
     if len(fades) == 1:
         return q @ k.mT * fades[0]
     a = q.new_zeros(*q.shape[:-1], q.shape[-2])
@@ -135,7 +135,7 @@ def _scores(q: Tensor, k: Tensor, fades: tuple[Tensor, ...]) -> Tensor:
     return a
 
 
-def _scores_backward(da: Tensor, q: Tensor, k: Tensor, fades: list[Tensor]) -> tuple[Tensor, Tensor]:
+def scores_backward(da: Tensor, q: Tensor, k: Tensor, fades: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return the gradients of q and k [B,H,M,C,D] from that of the scores, whose upper triangle is ignored."""
     if len(fades) == 1:
         da = da * fades[0]

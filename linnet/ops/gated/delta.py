@@ -1,12 +1,13 @@
 """The delta rule: linear attention that overwrites the value stored under a key instead of only adding to it.
 
-    S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,   out_t = S_t^T q_t
+    S_t = (I - b_t k_t k_t^T) Diag(a_t) S_{t-1} + b_t k_t v_t^T,   out_t = S_t^T q_t
 
 One step of gradient descent on |S^T k_t - v_t|^2 with learning rate b_t, after a decay a_t. Schlag et al. 2021,
-arXiv:2102.11174; Yang et al. 2024, arXiv:2406.06484; with decay ("gated"): Yang et al. 2024, arXiv:2412.06464. Keys
+arXiv:2102.11174; Yang et al. 2024, arXiv:2406.06484; with a decay per head ("gated"): Yang et al. 2024,
+arXiv:2412.06464; with one per key channel ("Kimi Delta Attention"): Kimi team 2025, arXiv:2510.26692. Keys
 should have length 1: then b = 1 replaces the old value, b = 0 keeps it, and the state stays bounded up to b = 2.
-B batch, T time, H heads, D key width, V value width:  q, k [B,T,H,D]   v, out [B,T,H,V]   beta, decay [B,T,H]
-state s [B,H,D,V]. The chunked form is derived in README.md and computed in delta_chunked.py.
+B batch, T time, H heads, D key width, V value width:  q, k [B,T,H,D]   v, out [B,T,H,V]   beta [B,T,H]
+decay [B,T,H] or [B,T,H,D]   state s [B,H,D,V]. README.md derives the chunked form, delta_chunked.py computes it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Tokens(NamedTuple):
     k: Tensor  # [B,T,H,D]
     v: Tensor  # [B,T,H,V]
     beta: Tensor  # [B,T,H]
-    decay: Tensor | None  # [B,T,H]
+    decay: Tensor | None  # [B,T,H], or [B,T,H,D] by channel
     s: Tensor  # [B,H,D,V]
 
 
@@ -62,7 +63,7 @@ def delta_rule(
     Args:
         q, k, v: [B,T,H,D], [B,T,H,D], [B,T,H,V], one floating dtype; keys of length 1 (or 0).
         beta: [B,T,H], the fraction of the old value that is replaced, from 0 to 1; up to 2 it is reflected.
-        decay: [B,T,H], log a_t, 0 or below; None: nothing decays.
+        decay: log a_t, 0 or below: [B,T,H], or [B,T,H,D] for one per key channel; None: nothing decays.
         initial_state: MatrixState(s [B,H,D,V]) of the earlier tokens, from an earlier call; never modified.
         output_final_state: also return the state after the last token.
         mask: [B,T] bool, True = real token. Padding changes neither outputs, state nor gradients; its output is 0.
@@ -95,9 +96,11 @@ def delta_rule_step(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None, state: MatrixState | None = None, *,
     backend: str = "auto",
 ) -> tuple[Tensor, MatrixState]:  # fmt: skip
-    """Process one token: q, k [B,H,D], v [B,H,V], beta, decay [B,H] -> out [B,H,V] and the new state."""
+    """Process one token: q, k [B,H,D], v [B,H,V], beta [B,H], decay [B,H] or [B,H,D] -> out [B,H,V], state."""
     check_token(("batch", "heads", "width"), q=q, k=k, v=v)
-    check_token(("batch", "heads"), beta=beta, decay=decay)
+    by_channel = isinstance(decay, Tensor) and decay.ndim == 3
+    check_token(("batch", "heads"), beta=beta)
+    check_token(("batch", "heads", "width") if by_channel else ("batch", "heads"), decay=decay)
     late = None if decay is None else decay[:, None]
     how = Contract(state, True, None, None, "recurrent", backend, CHUNK)
     out, new = delta_rule(q[:, None], k[:, None], v[:, None], beta[:, None], late, **how._asdict())
@@ -108,9 +111,10 @@ def delta_rule_step(
 def _recurrent(x: _Tokens, chunk_size: int) -> Result:
     """O(T), the equation token by token; independent of the chunked code. `chunk_size` is not used."""
     s, outs = x.s, []
+    decay = x.decay if x.decay is None or x.decay.ndim == 4 else x.decay[..., None]
     for t in range(x.q.shape[1]):
-        if x.decay is not None:
-            s = s * x.decay[:, t, :, None, None].exp()
+        if decay is not None:
+            s = s * decay[:, t, :, :, None].exp()
         held = (x.k[:, t, :, None] @ s)[:, :, 0]  # [B,H,V]
         write = x.beta[:, t, :, None] * (x.v[:, t] - held)
         s = s + x.k[:, t, :, :, None] * write[:, :, None]
@@ -144,6 +148,9 @@ def _cut_in_chunks(x: _Tokens, size: int, run: Callable[..., Result]) -> Result:
     B, T, H, V = x.v.shape
     chunks = -(-T // size)
     length = -(-T // chunks)
+    if x.decay is not None and x.decay.ndim == 4:
+        length = 1 << (length - 1).bit_length()  # a power of two: chunks are halved recursively
+        chunks = -(-T // length)
     given = [None if y is None else _cut(y, chunks, length) for y in x[:5]]
     out, s = run(*given, x.s.flatten(0, 1))
     return out.reshape(B, H, chunks * length, V)[:, :, :T].transpose(1, 2), s.view(x.s.shape)
@@ -166,6 +173,8 @@ FORMS: dict[str, Callable[[_Tokens, int], Result]] = {
 def _check(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None) -> None:
     check_qkv(q, k, v)
     check_others("q", q, beta=beta, decay=decay)
-    for name, x in (("beta", beta), ("decay", decay)):
-        if x is not None and x.shape != q.shape[:3]:
-            raise ValueError(f"{name} has shape {shape(x)}; accepted: [batch, time, heads] = {list(q.shape[:3])}")
+    if beta.shape != q.shape[:3]:
+        raise ValueError(f"beta has shape {shape(beta)}; accepted: [batch, time, heads] = {list(q.shape[:3])}")
+    if decay is not None and decay.shape not in (q.shape[:3], q.shape):
+        accepted = f"[batch, time, heads] = {list(q.shape[:3])}, or with the width of a key {list(q.shape)}"
+        raise ValueError(f"decay has shape {shape(decay)}; accepted: {accepted}")

@@ -5,8 +5,9 @@
 
 S is the state before a chunk and S' after it, g the cumulative log decays, L_tj = e^{g_t - g_j} for j <= t: no exponent
 is positive. Without decay L and e^g are 1. Yang et al. 2024, arXiv:2406.06484 (the WY form), 2412.06464 (with decay).
+With a decay per key channel L * K K^T is sum_d k_td k_jd e^{g_td - g_jd}, by halves as in decay_chunked.py.
 Z is linear in S, so the solves and products of all chunks run as one batch; only S' = F S + G goes from chunk to chunk.
-N = B H rows of M chunks of C tokens each:  q, k [NM,C,D]   v [NM,C,V]   b, decay [NM,C]   s [N,D,V]
+N = B H rows of M chunks of C tokens each:  q, k [NM,C,D]   v [NM,C,V]   b, decay [NM,C] (or [NM,C,D])   s [N,D,V]
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch.linalg import solve_triangular
 
 from ..native_allowed import by_hand, gradients, readable, wants_graph
 from ..precision import finest
+from .decay_chunked import channel_fades, scores_backward
+from .decay_chunked import scores as pair_scores
 
 Given: TypeAlias = "tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor]"  # q, k, v, b, decay, s
 
@@ -39,10 +42,11 @@ class Parts(NamedTuple):
 class Decays(NamedTuple):
     """Factors, None where there is no decay."""
 
-    start: Tensor | None = None  # [NM,C,1]: e^g
-    end: Tensor | None = None  # [NM,C,1]: e^{g_C - g}
-    whole: Tensor | None = None  # [NM,1,1]: e^{g_C}
-    between: Tensor | None = None  # [NM,C,C]: L, and 0 above the diagonal
+    start: Tensor | None = None  # [NM,C,1] or [NM,C,D]: e^g
+    end: Tensor | None = None  # the same: e^{g_C - g}
+    whole: Tensor | None = None  # [NM,1,1] or [NM,D,1]: e^{g_C}
+    between: Tensor | None = None  # [NM,C,C]: L, and 0 above the diagonal; per channel `halves`
+    halves: tuple[Tensor, ...] = ()
 
 
 def chunked(*given: Any) -> tuple[Tensor, Tensor]:
@@ -80,7 +84,7 @@ class _Chunked(torch.autograd.Function):
 def _forward(given: Given) -> tuple[Tensor, Tensor, Parts]:
     q, k, v, b, decay, s = given
     e, columns, one = _decays(decay), b[:, None], torch.eye(k.shape[1], dtype=k.dtype, device=k.device)
-    keys, scores = _times(k @ k.mT, e.between).tril(-1), _times(q @ k.mT, e.between).tril()
+    keys, scores = _pairs(k, k, e).tril(-1), _pairs(q, k, e).tril()
     inverse = solve_triangular(keys * columns, one, upper=False, unitriangular=True)
     k_in, writes = _times(k, e.start), _times(k, e.end).mT * columns
     w = inverse @ k_in
@@ -104,6 +108,9 @@ def _backward(dout: Tensor, dend: Tensor, given: Given, p: Parts) -> tuple[Tenso
     dscores, dkeys = (dout @ u.mT).tril_(), (dv @ u.mT).tril_(-1).neg_()
     dq_in, dk_in, dk_end = dout @ p.starts.mT, (dv @ p.starts.mT).neg_(), u @ ends.mT
     ddecay = None
+    if decay is not None and decay.ndim == 3:
+        dq, dk, ddecay = _by_channel(dscores, dkeys, (dq_in, dk_in, dk_end), ends, given, p, e)
+        return dq, dk, dv, db, ddecay, ds
     if e.whole is not None:
         pairs, at_end = dkeys * p.keys + dscores * p.scores, (dk_end * k_end).sum(-1)
         dg = pairs.sum(2) - pairs.sum(1) + (dq_in * q_in).sum(-1) + (dk_in * k_in).sum(-1) - at_end  # [NM,C]
@@ -113,6 +120,30 @@ def _backward(dout: Tensor, dend: Tensor, given: Given, p: Parts) -> tuple[Tenso
     dq = baddbmm(_times(dq_in, e.start), dscores, k)
     dk = baddbmm(_times(dk_in, e.start) + _times(dk_end, e.end), dscores.mT, q)
     return dq, dk.baddbmm_(dkeys + dkeys.mT, k), dv, db, ddecay, ds
+
+
+def _by_channel(
+    dscores: Tensor, dkeys: Tensor, through: tuple[Tensor, Tensor, Tensor], ends: Tensor, given: Given, p: Parts,
+    e: Decays,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return dq, dk and ddecay. A factor e^g of x adds x dx to dg, and a factor e^-g takes it away."""
+    q, k = given[:2]
+    halves = list(e.halves)
+    dq, dk_read = scores_backward(dscores, q, k, halves)
+    dk_erased, dk_stored = scores_backward(dkeys, k, k, halves)
+    dq_in, dk_in, dk_end = (_times(x, factor) for x, factor in zip(through, (e.start, e.start, e.end), strict=True))
+    dq = dq + dq_in
+    dk_up, dk_down = dk_erased + dk_in, dk_read + dk_stored + dk_end
+    dg = q * dq + k * (dk_up - dk_down)  # [NM,C,D]
+    assert e.whole is not None
+    dg[:, -1] += (dk_end * k).sum(1) + (ends * p.starts).sum(-1) * e.whole[..., 0]
+    return dq, dk_up + dk_down, dg.flip(1).cumsum(1).flip(1)
+
+
+def _pairs(a: Tensor, b: Tensor, e: Decays) -> Tensor:
+    """Return the decayed products of tokens [NM,C,C]; what stands above the diagonal is not used."""
+    by_channel = e.whole is not None and e.between is None
+    return pair_scores(a, b, e.halves) if by_channel else _times(a @ b.mT, e.between)
 
 
 def _carry(adds: Tensor, steps: Tensor, s: Tensor, back: bool = False) -> tuple[Tensor, Tensor]:
@@ -129,6 +160,10 @@ def _carry(adds: Tensor, steps: Tensor, s: Tensor, back: bool = False) -> tuple[
 def _decays(decay: Tensor | None) -> Decays:
     if decay is None:
         return Decays()
+    if decay.ndim == 3:
+        g = decay.cumsum(1, dtype=finest(decay))  # [NM,C,D]
+        start, end = (x.to(decay.dtype).exp() for x in (g, g[:, -1:] - g))
+        return Decays(start, end, start[:, -1:].mT, halves=channel_fades(g, decay.dtype))
     g = decay.cumsum(-1, dtype=finest(decay))  # [NM,C]
     above = torch.ones(g.shape[1], g.shape[1], dtype=torch.bool, device=g.device).triu(1)
     between = (g[:, :, None] - g[:, None]).to(decay.dtype).masked_fill(above, -torch.inf).exp()

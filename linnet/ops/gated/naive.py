@@ -30,15 +30,16 @@ def delta_rule(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor | None = None, s: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """S_t = exp(decay_t) (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T,   out_t = S_t^T q_t,   s [B,H,D,V]"""
+    """S_t = (I - beta_t k_t k_t^T) Diag(exp(decay_t)) S_{t-1} + beta_t k_t v_t^T,   out_t = S_t^T q_t,   s [B,H,D,V]"""
     q, k, v, beta = q.double(), k.double(), v.double(), beta.double()[..., None, None]
-    decay = torch.zeros_like(beta) if decay is None else decay.double()[..., None, None]
+    decay = torch.zeros_like(beta[..., 0, 0]) if decay is None else decay.double()
+    decay = decay if decay.ndim == 4 else decay[..., None]
     s = _start(s, q.shape[0], *q.shape[2:], v.shape[3])
     one = torch.eye(q.shape[3], dtype=torch.float64)
     outs = []
     for t in range(q.shape[1]):
         kept = one - beta[:, t] * _outer(k[:, t], k[:, t])  # [B,H,D,D]
-        new = decay[:, t].exp() * (kept @ s) + beta[:, t] * _outer(k[:, t], v[:, t])
+        new = kept @ (decay[:, t, :, :, None].exp() * s) + beta[:, t] * _outer(k[:, t], v[:, t])
         s = _update(s, new, mask, t)
         outs.append(_read(s, q[:, t]))
     return _outputs(outs, v, mask), s

@@ -23,14 +23,20 @@ HALF = {torch.bfloat16: 2e-2, torch.float16: 2e-3}
 FORMS = ["parallel", "chunked", "recurrent"]
 B, H, D, V = 2, 3, 4, 5
 every_form = pytest.mark.parametrize("form", FORMS)
-gated = pytest.mark.parametrize("gate", [False, True], ids=["delta", "gated"])
+gated = pytest.mark.parametrize("gate", [None, "head", "channel"], ids=["delta", "gated", "by channel"])
 
 
-def draw(length: int, gate: bool = True, *, top: float = 2.0, strength: float = 1.0, batch: int = B) -> list[Any]:
+decayed = pytest.mark.parametrize("gate", ["head", "channel"])
+
+
+def draw(
+    length: int, gate: str | None = "head", *, top: float = 2.0, strength: float = 1.0, batch: int = B
+) -> list[Any]:
     """q, k, v, beta, decay, s as leaves in float64; beta up to `top`, decay down to -strength."""
     g = torch.Generator().manual_seed(length)
     q, k, v = (torch.randn(batch, length, H, n, generator=g, dtype=torch.float64) for n in (D, D, V))
-    beta, decay = (torch.rand(batch, length, H, generator=g, dtype=torch.float64) for _ in range(2))
+    beta = torch.rand(batch, length, H, generator=g, dtype=torch.float64)
+    decay = torch.rand(batch, length, H, *([D] if gate == "channel" else []), generator=g, dtype=torch.float64)
     s = torch.randn(batch, H, D, V, generator=g, dtype=torch.float64)
     drawn = [q, normalize(k, dim=-1), v, top * beta, -strength * decay if gate else None, s]
     return [None if x is None else x.requires_grad_() for x in drawn]
@@ -63,8 +69,9 @@ def check(found: tuple[Tensor, ...], want: tuple[Tensor, ...], inputs: list[Any]
 
 @every_form
 @pytest.mark.parametrize("part", [0, 1])
-def test_gradients_of_the_output_alone_or_of_the_state_alone(form: str, part: int) -> None:
-    inputs = draw(8)
+@decayed
+def test_gradients_of_the_output_alone_or_of_the_state_alone(form: str, part: int, gate: str) -> None:
+    inputs = draw(8, gate)
     found, want = run(*inputs, form=form, chunk_size=4), naive.delta_rule(*inputs)
     given = inputs if part == 0 else inputs[1:]  # the state never sees a query
     close(gradients((found[part],), given), gradients((want[part],), given))
@@ -72,7 +79,7 @@ def test_gradients_of_the_output_alone_or_of_the_state_alone(form: str, part: in
 
 @gated
 @pytest.mark.parametrize("strength", [1.0, 30.0])
-def test_float32(gate: bool, strength: float) -> None:
+def test_float32(gate: str | None, strength: float) -> None:
     """Three chunks of the usual size, and decays strong enough for e^-2000."""
     inputs = draw(150, gate, strength=strength, batch=1)
     want = run(*inputs, form="recurrent")
@@ -87,7 +94,7 @@ def test_float32(gate: bool, strength: float) -> None:
 @pytest.mark.parametrize("form", ["parallel", "chunked"])
 def test_the_same_key_all_the_time(form: str) -> None:
     """The triangular matrix at its worst: every entry under the diagonal is beta, and with 2 its powers explode."""
-    q, k, v, beta, _, s = (None if x is None else x.detach().float() for x in draw(64, False))
+    q, k, v, beta, _, s = (None if x is None else x.detach().float() for x in draw(64, None))
     k, beta = k[:, :1].expand_as(k), torch.full_like(beta, 2.0)
     found, want = run(q, k, v, beta, None, s, form=form), run(q, k, v, beta, None, s, form="recurrent")
     close(found, want, 5 * SINGLE)
@@ -96,7 +103,7 @@ def test_the_same_key_all_the_time(form: str) -> None:
 @every_form
 def test_one_and_zero_overwrite_and_keep(form: str) -> None:
     """beta = 1 on a key of length 1: the memory answers this key with the new value; beta = 0 changes nothing."""
-    q, k, v, beta, _, s = draw(6, False)
+    q, k, v, beta, _, s = draw(6, None)
     _, end = run(q, k, v, torch.ones_like(beta), None, s, form=form)
     close([(k[:, -1, :, None] @ end)[:, :, 0]], [v[:, -1]])
     out, end = run(q, k, v, torch.zeros_like(beta), None, s, form=form)
@@ -105,8 +112,9 @@ def test_one_and_zero_overwrite_and_keep(form: str) -> None:
 
 
 @every_form
-def test_a_decay_of_minus_infinity_is_a_fresh_start(form: str) -> None:
-    inputs = [x.detach() for x in draw(9)]
+@decayed
+def test_a_decay_of_minus_infinity_is_a_fresh_start(form: str, gate: str) -> None:
+    inputs = [x.detach() for x in draw(9, gate)]
     q, k, v, beta, decay, s = inputs
     decay[:, 4] = -torch.inf
     leaf = decay.requires_grad_()
@@ -127,7 +135,7 @@ def padding(length: int, *holes: int) -> Tensor:
 @every_form
 @gated
 @pytest.mark.parametrize("holes", [(0, 1), (8, 9), (3, 5, 6), tuple(range(10))])
-def test_padding_is_as_if_it_were_not_there(form: str, gate: bool, holes: tuple[int, ...]) -> None:
+def test_padding_is_as_if_it_were_not_there(form: str, gate: str | None, holes: tuple[int, ...]) -> None:
     inputs, mask = draw(10, gate), padding(10, *holes)
     found = run(*inputs, mask=mask, form=form, chunk_size=4)
     check(found, naive.delta_rule(*inputs, mask), inputs)
@@ -149,7 +157,7 @@ def test_what_stands_in_the_padding_is_never_read(form: str, value: float) -> No
 @settings(max_examples=40)
 @given(st.data())
 def test_any_split_and_any_mask_hand_the_state_on(data: st.DataObject) -> None:
-    length, gate = data.draw(st.integers(1, 12)), data.draw(st.booleans())
+    length, gate = data.draw(st.integers(1, 12)), data.draw(st.sampled_from([None, "head", "channel"]))
     cuts = sorted(data.draw(st.lists(st.integers(0, length), max_size=3)))
     bits = data.draw(st.none() | st.lists(st.booleans(), min_size=B * length, max_size=B * length))
     mask = None if bits is None else torch.tensor(bits).view(B, length)
@@ -165,8 +173,9 @@ def test_any_split_and_any_mask_hand_the_state_on(data: st.DataObject) -> None:
 
 
 @every_form
-def test_the_future_never_changes_the_past(form: str) -> None:
-    *tokens, s = draw(12)
+@decayed
+def test_the_future_never_changes_the_past(form: str, gate: str) -> None:
+    *tokens, s = draw(12, gate)
     later = [torch.cat([x[:, :7], 0.3 * x[:, 7:]], dim=1) for x in tokens]
     out, other = (run(*x, s, form=form, chunk_size=5)[0] for x in (tokens, later))
     assert torch.equal(out[:, :7], other[:, :7])
@@ -185,7 +194,7 @@ def test_values_enter_by_weights_that_do_not_depend_on_them(form: str) -> None:
 
 
 @gated
-def test_gradients_of_gradients_and_tangents(gate: bool) -> None:
+def test_gradients_of_gradients_and_tangents(gate: str | None) -> None:
     inputs = draw(5, gate, batch=1)
 
     def call(*given: Any) -> tuple[Tensor, Tensor]:
@@ -202,9 +211,10 @@ def test_gradients_of_gradients_and_tangents(gate: bool) -> None:
     close(slopes, torch.autograd.functional.jvp(call, tuple(leaves), ways)[1])
 
 
-def test_a_compiled_graph_has_no_break() -> None:
+@decayed
+def test_a_compiled_graph_has_no_break(gate: str) -> None:
     torch.compiler.reset()
-    inputs = [x.detach().float() for x in draw(9)]
+    inputs = [x.detach().float() for x in draw(9, gate)]
     whole = torch.compile(lambda *x: run(*x, chunk_size=4), fullgraph=True, backend="aot_eager")
     close(whole(*inputs), run(*inputs, chunk_size=4), SINGLE)
 
@@ -235,7 +245,7 @@ def test_state_bytes_do_not_grow() -> None:
         ({"q": torch.zeros(2, 3, 4)}, ValueError, r"q has shape \[2, 3, 4\]; accepted: four axes"),
         ({"beta": torch.zeros(B, 6)}, ValueError, r"beta has shape \[2, 6\]; accepted: \[batch, time, heads\]"),
         ({"beta": torch.zeros(B, 6, H).int()}, ValueError, r"beta has dtype torch.int32"),
-        ({"decay": torch.zeros(B, 6, H, D)}, ValueError, r"decay has shape \[2, 6, 3, 4\]; accepted: \[batch, time"),
+        ({"decay": torch.zeros(B, 6, H, V)}, ValueError, r"decay has shape \[2, 6, 3, 5\]; accepted: \[batch, time"),
         ({"decay": 0.9}, ValueError, "decay is a float; accepted: a torch.Tensor"),
         ({"mask": torch.ones(B, 5, dtype=torch.bool)}, ValueError, r"mask has shape \[2, 5\]"),
         ({"form": "chunkt"}, ValueError, "did you mean 'chunked'"),
@@ -256,3 +266,11 @@ def test_a_step_takes_one_token() -> None:
         delta_rule_step(q, k, v, beta, decay)
     with pytest.raises(ValueError, match=r"beta has shape \[2, 6, 3\]; a step accepts one token, two axes"):
         delta_rule_step(q[:, 0], k[:, 0], v[:, 0], beta)
+    with pytest.raises(ValueError, match=r"decay has shape \[2\]; a step accepts one token, two axes"):
+        delta_rule_step(q[:, 0], k[:, 0], v[:, 0], beta[:, 0], decay[:, 0, 0])
+
+
+def test_the_same_decay_in_every_channel_is_one_decay_per_head() -> None:
+    q, k, v, beta, decay, s = draw(70)
+    for form in FORMS:
+        close(run(q, k, v, beta, decay[..., None].expand_as(k), s, form=form), run(q, k, v, beta, decay, s))
