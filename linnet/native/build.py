@@ -1,6 +1,6 @@
-"""Compile the native kernels: one C++ file, once per instruction set, linked into one plain shared library.
+"""Compile the native kernels, once per instruction set, and link them into one plain shared library.
 
-    kernels.cpp x {base, avx2, avx512} + api.cpp (chooses by cpuid) + load.cpp  ->  _linnet.so, a C ABI without Python.h
+    {linear, nn, ...}.cpp x {base, avx2, avx512} + api.cpp (chooses by cpuid) + load.cpp  ->  _linnet.so, a plain C ABI
 
 One build is safe on every machine of its architecture: only the baseline object runs where nothing better is present.
 Standard library only and no import from the package, so `setup.py` and `./run` use it by path before torch is there.
@@ -9,6 +9,8 @@ Standard library only and no import from the package, so `setup.py` and `./run` 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import platform
 import shlex
@@ -22,6 +24,7 @@ from pathlib import Path
 LIBRARY = "_linnet.so"
 CSRC = Path(__file__).resolve().parent / "csrc"
 COMPILERS = ("c++", "g++", "clang++")
+ONCE = ("api.cpp", "load.cpp")  # every other source is compiled for each instruction set
 
 COMMON = (
     "-std=c++17 -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti"
@@ -41,24 +44,38 @@ class BuildError(RuntimeError):
     """The library could not be built; the message says why and what to do."""
 
 
-def build(out_dir: str | Path, sanitize: bool = False) -> Path:
-    """Build `_linnet.so` into `out_dir` and return its path. Raises BuildError."""
-    with tempfile.TemporaryDirectory(prefix="linnet-build-") as tmp, ThreadPoolExecutor(8) as pool:
+def build(out_dir: str | Path, sanitize: bool = False, objects: str | Path | None = None) -> Path:
+    """Build `_linnet.so` into `out_dir` and return its path. Raises BuildError.
+
+    `objects` is a folder that keeps compiled objects: a source whose text and flags are unchanged is not compiled again.
+    """
+    with tempfile.TemporaryDirectory(prefix="linnet-build-") as tmp, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         compile_flags, link_flags, isas = _probe(pool, Path(tmp), sanitize)
         units = [
             ("api.o", "api.cpp", [f"-DLINNET_HAVE_{isa.upper()}" for isa in isas]),
             ("load.o", "load.cpp", []),
-            ("base.o", "kernels.cpp", ["-DLINNET_ISA=base"]),
-            *((f"{isa}.o", "kernels.cpp", [f"-DLINNET_ISA={isa}", *flags]) for isa, flags in isas.items()),
+            *(
+                (f"{source.stem}.{isa}.o", source.name, [f"-DLINNET_ISA={isa}", *flags])
+                for isa, flags in ({"base": []} | isas).items()
+                for source in sorted(CSRC.glob("*.cpp"))
+                if source.name not in ONCE
+            ),
         ]
 
         def compile_unit(unit: tuple[str, str, list[str]]) -> str:
             target, source, flags = unit
-            _check([*compiler(), *compile_flags, *flags, "-c", str(CSRC / source), "-o", f"{tmp}/{target}"])
-            return f"{tmp}/{target}"
+            command = [*compiler(), *compile_flags, *flags, "-c", str(CSRC / source)]
+            if objects is None:
+                _check([*command, "-o", f"{tmp}/{target}"])
+                return f"{tmp}/{target}"
+            kept = Path(objects).resolve() / f"{target}.{_fingerprint(command)}"
+            if not kept.exists():
+                _check([*command, "-o", f"{tmp}/{target}"])
+                _install(Path(tmp, target), kept)
+            return str(kept)
 
-        objects = list(pool.map(compile_unit, units))
-        _check([*compiler(), "-shared", *compile_flags, *objects, "-o", f"{tmp}/{LIBRARY}", *link_flags])
+        compiled = list(pool.map(compile_unit, units))
+        _check([*compiler(), "-shared", *compile_flags, *compiled, "-o", f"{tmp}/{LIBRARY}", *link_flags])
         return _install(Path(tmp, LIBRARY), Path(out_dir).resolve() / LIBRARY)
 
 
@@ -91,14 +108,21 @@ def _probe(pool: ThreadPoolExecutor, tmp: Path, sanitize: bool) -> tuple[list[st
     return flags, link, {isa: f for (isa, f), ok in zip(isas.items(), present, strict=True) if ok}
 
 
+def _fingerprint(command: list[str]) -> str:
+    """Return a name for what a command compiles: the source with everything it includes, and the flags."""
+    done = _check([*command, "-E", "-P"])
+    return hashlib.sha256(json.dumps([command[:-1], done.stdout]).encode()).hexdigest()[:16]
+
+
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def _check(command: list[str]) -> None:
+def _check(command: list[str]) -> subprocess.CompletedProcess[str]:
     done = _run(command)
     if done.returncode:
         raise BuildError(f"{shlex.join(command)} failed with status {done.returncode}:\n{done.stderr.strip()[-4000:]}")
+    return done
 
 
 def _install(library: Path, out: Path) -> Path:
@@ -114,9 +138,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the native kernels of linnet.")
     parser.add_argument("out_dir", type=Path, help=f"where {LIBRARY} goes")
     parser.add_argument("--sanitize", action="store_true", help="address and undefined-behaviour sanitizers")
+    parser.add_argument("--objects", type=Path, help="a folder that keeps compiled objects, for quicker builds later")
     args = parser.parse_args()
     try:
-        print(build(args.out_dir, sanitize=args.sanitize))
+        print(build(args.out_dir, sanitize=args.sanitize, objects=args.objects))
     except BuildError as error:
         sys.exit(f"native kernels not built: {error}")
 

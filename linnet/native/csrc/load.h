@@ -1,5 +1,8 @@
 // Whether other programs want the cores too: see load.cpp.
 #pragma once
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #include <stdint.h>
 
 extern "C" {

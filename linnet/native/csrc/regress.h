@@ -3,9 +3,6 @@
 //     icl_gradient  sums of losses and gradients      icl_answers, icl_jacobian  w, and dw / d(matrix entries)
 //     icl_train     steps of Adam (Kingma and Ba 2015), each on fresh sequences
 #pragma once
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,20 +1,12 @@
-// All kernels of one instruction set, and linear attention split into tasks for the threads. Compiled once per set
-// (LINNET_ISA).
+// Linear attention split into tasks for the threads.
 //
 // Tasks are (sequence, heads, value columns) in the forward and (sequence, heads, sweep) in the backward. Each sums in
 // a fixed order that does not depend on the number of threads, so neither does the result.
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "backward.h"
-#include "decode.h"
 #include "forward.h"
+#include "isa.h"
 #include "load.h"
-#include "nn.h"
-#include "regress.h"
 #include "step.h"
-#include "causal_conv.h"
 
 namespace {
 
@@ -144,12 +136,4 @@ int step(const linnet_step_call *call) {
 
 }  // namespace
 
-#define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-#define ENTRY(name) name,
-
-extern "C" const linnet_table JOIN(linnet_table_, LINNET_ISA);
-const linnet_table JOIN(linnet_table_, LINNET_ISA) = {
-    TEXT(LINNET_ISA), LINNET_CALLS(ENTRY) read_sweep, decode_scratch, decode, VL};
+LINNET_LINEAR_CALLS(LINNET_DEFINE)
