@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 
 from ..native.gate import PLAIN, dense, in_memory
 from ..native.library import library, reason
+from .checks import NARROW
 
 BLOCK = 1024  # rows of one matrix product: its output is still in the cache when the next pass reads it
 SMALLEST = 4096  # numbers: below this a call into the library costs more than it saves
@@ -92,6 +93,23 @@ def refused(size: int | None, *tensors: Tensor | None) -> str | None:
     given = [t for t in tensors if t is not None]
     dtype = next((t.dtype for t in given if t.dtype != torch.float32), torch.float32)
     return unsupported(dtype, given[0].device.type) or recorded
+
+
+def refused_sequence(*tensors: Tensor | None) -> str | None:
+    """Return why a kernel of the recurrent ops cannot take these, as `unsupported`; None if it can.
+
+    Half precision is widened on the way in, and the kernel computes in float32, as the torch forms do under autocast.
+    """
+    given = [t for t in tensors if t is not None]
+    if library() is None:
+        return reason()
+    if not readable(*given) or forward_ad._current_level >= 0 or recorded():
+        _check_devices(tensors)
+        kinds = [t.device.type for t in given if not t.is_cpu]
+        what = f"the native kernels run on cpu tensors, these are on {kinds[0]}" if kinds else None
+        return what or "the call is recorded or transformed, or a tensor is of a subclass"
+    wide = next((t.dtype for t in given if t.dtype not in (torch.float32, *NARROW)), None)
+    return None if wide is None else f"this native kernel takes float32, bfloat16 or float16, not {wide}"
 
 
 def _check_devices(tensors: tuple[Tensor | None, ...]) -> None:

@@ -5,12 +5,14 @@
 `begin` runs the checks in the order that all ops share (inputs, options, mask, cu_seqlens, initial_state, form and
 backend), then prepares the inputs: one sequence per row, in the widest dtype of all inputs and the state, 0 at padding.
 `finish` packs the output, rounds it to its dtype and wraps the state. An equation between the two sees neither masks,
-nor packing, nor half precision. B batch, S sequences, T time; R rows: S if packed, else B.
+nor packing, nor half precision. A native kernel reads the tensors of the caller instead: it takes mask and offsets itself.
+B batch, S sequences, T time; R rows: S if packed, else B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import StateError
+from ..native.gate import CPU
 from .checks import WIDE, check_chunk_size, check_cu_seqlens, check_form, check_mask, check_memory, widened
 from .dispatch import choose
 from .packing import from_rows, real_places, to_rows, token_places
@@ -42,36 +45,53 @@ class Call(NamedTuple):
 
     tokens: tuple[Any, ...]  # inputs along time [R,T,...], widened; None where an optional one was left out
     fixed: tuple[Tensor, ...]  # the other inputs, widened
-    s: Tensor  # [R,...], widened
+    s: Any  # [R,...], widened
     mask: Tensor | None  # [R,T]
     form: str
     places: Tensor | None  # [S,T]: where the rows of a packed batch hold tokens
     dtype: torch.dtype  # of the output
     output_final_state: bool
+    native: bool = False  # the kernel runs: tokens [B,T,...], fixed and s (None: zeros) are the caller's, mask is [B,T]
+    offsets: Tensor | None = None  # for the kernel: cu_seqlens [S+1] int64
 
 
 def begin(
     op: str, how: Contract, tokens: Sequence[Tensor | None], fixed: Sequence[Tensor] = (), *, out: Tensor,
     state: tuple[str, Sequence[int]], fills: Mapping[int, float] = MappingProxyType({}),
+    kernel: Callable[[], str | None] | None = None,
 ) -> Call:  # fmt: skip
     """Check what the ops share and prepare the inputs, whose shapes the op has checked.
 
     `tokens` are the inputs [B,T,...], `fixed` those without time; the output gets the dtype of `out`. `state` names
     and sizes the axes of the state after the rows. `fills`: what a padded token holds, by input, where it is not 0.
+    `kernel` returns why the native kernel cannot take these inputs, or None; only for ops that have one.
     """
     first = tokens[0]
     assert first is not None
     batch, length = first.shape[:2]
     check_chunk_size(how.chunk_size)
-    mask, places, rows = how.mask, None, batch
+    mask, places, rows, offsets = how.mask, None, batch, None
     check_mask(mask, batch, length, first.device)
     if how.cu_seqlens is not None:
         offsets = check_cu_seqlens(how.cu_seqlens, length, batch)
-        rows, places = len(offsets) - 1, token_places(offsets, first.device)
-        mask, length = real_places(places, mask), places.shape[1]
+        rows = len(offsets) - 1
+        length = max(end - start for start, end in pairwise(offsets))
     wide = widest(*tokens, *fixed)
     s = initial_matrix(how.initial_state, rows, *state, first.device, wide)
-    form = choose(op, how.form, how.backend, length).form
+
+    def unsupported() -> str | None:
+        wider = None if s is None or s.dtype is torch.float32 else s.dtype
+        why = None if wider is None else f"the native kernel keeps a float32 state, not {wider}"
+        return why if why or kernel is None else kernel()
+
+    form, backend, _ = choose(op, how.form, how.backend, length, unsupported)
+    if backend == "native" and out.numel() and all(state[1]):
+        starts = None if offsets is None else torch.tensor(offsets, device=CPU)
+        given = tuple(tokens), tuple(fixed), s, mask, form, None, out.dtype, how.output_final_state
+        return Call(*given, native=True, offsets=starts)
+    if offsets is not None:
+        places = token_places(offsets, first.device)
+        mask = real_places(places, mask)
     wide = widest(s) if wide == torch.float32 else wide
     s = first.new_zeros(rows, *state[1], dtype=wide) if s is None else s if s.dtype == wide else s.to(wide)
     ready: list[Tensor | None] = [x if x is None or places is None else to_rows(x, places) for x in tokens]
