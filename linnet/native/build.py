@@ -47,16 +47,17 @@ class BuildError(RuntimeError):
 def build(out_dir: str | Path, sanitize: bool = False, objects: str | Path | None = None) -> Path:
     """Build `_linnet.so` into `out_dir` and return its path. Raises BuildError.
 
-    `objects` is a folder that keeps compiled objects: a source whose text and flags are unchanged is not compiled again.
+    `objects` is a folder that keeps compiled objects: what has not changed is not compiled again.
     """
     with tempfile.TemporaryDirectory(prefix="linnet-build-") as tmp, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         compile_flags, link_flags, isas = _probe(pool, Path(tmp), sanitize)
+        sets: dict[str, list[str]] = {"base": [], **isas}
         units = [
             ("api.o", "api.cpp", [f"-DLINNET_HAVE_{isa.upper()}" for isa in isas]),
             ("load.o", "load.cpp", []),
             *(
                 (f"{source.stem}.{isa}.o", source.name, [f"-DLINNET_ISA={isa}", *flags])
-                for isa, flags in ({"base": []} | isas).items()
+                for isa, flags in sets.items()
                 for source in sorted(CSRC.glob("*.cpp"))
                 if source.name not in ONCE
             ),

@@ -5,7 +5,7 @@
 `begin` runs the checks in the order that all ops share (inputs, options, mask, cu_seqlens, initial_state, form and
 backend), then prepares the inputs: one sequence per row, in the widest dtype of all inputs and the state, 0 at padding.
 `finish` packs the output, rounds it to its dtype and wraps the state. An equation between the two sees neither masks,
-nor packing, nor half precision. A native kernel reads the tensors of the caller instead: it takes mask and offsets itself.
+nor packing, nor half precision. A native kernel gets the tensors of the caller, with mask and offsets, instead.
 B batch, S sequences, T time; R rows: S if packed, else B.
 """
 
