@@ -85,6 +85,50 @@ class Step(Call):
     """
 
 
+# ---- the gated family: csrc/gated_fields.h --------------------------------------------------------------------------
+# G 0, 1 or D decays per head and token
+
+GATED_POINTERS = """
+    float*  q[B,T,H,D|q_strides] k[B,T,H,D|k_strides] v[B,T,H,V|v_strides] decay[B,T,H,G|decay_strides]
+    float*  beta[B,T,H,1|beta_strides] erase[B,T,H,D|erase_strides] rate[B,T,H,D|rate_strides]
+    uint8*  mask[B,T]
+    int64*  cu[S+1]
+"""
+GATED_SIZES = """
+    int64           S B T H D V G rule slots floats
+    linnet_strides  q_strides k_strides v_strides decay_strides beta_strides erase_strides rate_strides
+    int64           threads
+"""
+
+
+@declare
+class Gated(Call):
+    """out, the state after the last token, and states for the backward pass."""
+
+    function = "linnet_gated"
+    fields = f"""
+        float*  out[B,T,H,V] s_out[S,H,D,V] kept[slots,H,floats]
+        int64*  faults[1]
+        {GATED_POINTERS}
+        float*  s0[S,H,D,V]
+        {GATED_SIZES}
+    """
+
+
+@declare
+class GatedBackward(Call):
+    """Gradients of all inputs and of the initial state."""
+
+    function = "linnet_gated_backward"
+    fields = f"""
+        float*  dq[B,T,H,D] dk[B,T,H,D] dv[B,T,H,V] ddecay[B,T,H,G] dbeta[B,T,H] derase[B,T,H,D] drate[B,T,H,D]
+        float*  ds0[S,H,D,V] g[B,T,H,V|g_strides] gs[S,H,D,V] kept[slots,H,floats]
+        {GATED_POINTERS}
+        linnet_strides  g_strides
+        {GATED_SIZES}
+    """
+
+
 # ---- rows: csrc/nn_fields.h -----------------------------------------------------------------------------------------
 
 

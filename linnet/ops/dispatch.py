@@ -30,11 +30,11 @@ class Op(NamedTuple):
 
 OPS = {
     "linear_attention": Op(FORMS, native=("chunked",)),
-    "decayed_attention": Op(FORMS),
-    "delta_rule": Op(FORMS),
+    "decayed_attention": Op(FORMS, native=("chunked",)),
+    "delta_rule": Op(FORMS, native=("chunked",)),
     "selective_scan": Op(FORMS),
     "wkv": Op(FORMS),
-    "wkv7": Op(FORMS),
+    "wkv7": Op(FORMS, native=("chunked",)),
     "softmax_attention": Op(("parallel",)),
     "sliding_window_attention": Op(("chunked",)),
     "lsh_attention": Op(FORMS),

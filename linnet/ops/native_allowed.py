@@ -21,6 +21,7 @@ from ..native.library import library, reason
 from .checks import NARROW
 
 BLOCK = 1024  # rows of one matrix product: its output is still in the cache when the next pass reads it
+HALF_OR_SINGLE = (torch.float32, *NARROW)
 SMALLEST = 4096  # numbers: below this a call into the library costs more than it saves
 
 
@@ -100,16 +101,26 @@ def refused_sequence(*tensors: Tensor | None) -> str | None:
 
     Half precision is widened on the way in, and the kernel computes in float32, as the torch forms do under autocast.
     """
+    recorded_call = "the call is recorded or transformed, or a tensor is of a subclass"
+    if torch.compiler.is_compiling():
+        return recorded_call
     given = [t for t in tensors if t is not None]
-    if library() is None:
-        return reason()
+    device = next((t.device.type for t in given if not t.is_cpu), "cpu")
     if not readable(*given) or forward_ad._current_level >= 0 or recorded():
         _check_devices(tensors)
-        kinds = [t.device.type for t in given if not t.is_cpu]
-        what = f"the native kernels run on cpu tensors, these are on {kinds[0]}" if kinds else None
-        return what or "the call is recorded or transformed, or a tensor is of a subclass"
-    wide = next((t.dtype for t in given if t.dtype not in (torch.float32, *NARROW)), None)
-    return None if wide is None else f"this native kernel takes float32, bfloat16 or float16, not {wide}"
+        return unsupported_sequence(torch.float32, device) or recorded_call
+    return unsupported_sequence(next((t.dtype for t in given if t.dtype not in HALF_OR_SINGLE), torch.float32), device)
+
+
+def unsupported_sequence(dtype: torch.dtype, device: str) -> str | None:
+    """Return why the kernels of the recurrent ops cannot take such tensors, as `unsupported`."""
+    if library() is None:
+        return reason()
+    if device != "cpu":
+        return f"the native kernels run on cpu tensors, these are on {device}"
+    if dtype not in HALF_OR_SINGLE:
+        return f"this native kernel takes float32, bfloat16 or float16, not {dtype}"
+    return None
 
 
 def _check_devices(tensors: tuple[Tensor | None, ...]) -> None:

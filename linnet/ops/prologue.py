@@ -103,6 +103,12 @@ def begin(
     return Call(tuple(ready), others, s, mask, form, places, out.dtype, how.output_final_state)
 
 
+def on_torch(how: Contract, s: Tensor | None) -> dict[str, Any]:
+    """Return the keywords of the same call on torch, from this matrix of the state: for second derivatives."""
+    state = None if s is None else MatrixState(s)
+    return how._replace(initial_state=state, form="auto", backend="torch")._asdict()
+
+
 def finish(call: Call, out: Tensor, s: Tensor) -> tuple[Tensor, MatrixState | None]:
     """Return the output [R,T,...] as the caller gave the inputs, and the state if it was requested."""
     out = out.to(call.dtype)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import linnet
 from linnet.errors import BackendError, StateError
+from linnet.native import gated as native_gated
 from linnet.native import linear_attention as native_linear
 from linnet.native import nn
 from linnet.native.library import info
@@ -264,6 +265,8 @@ def test_the_torch_backend_calls_no_native_code(row: Row, monkeypatch: pytest.Mo
 
     for name in ("forward", "backward", "step"):
         monkeypatch.setattr(native_linear, name, forbidden)
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(native_gated, name, forbidden)
     for name in ("causal_conv", "causal_conv_backward", "norm"):
         monkeypatch.setattr(nn, name, forbidden)
     inputs = leaves(row.inputs(2, 600, torch.float32))
@@ -294,6 +297,7 @@ def test_explain_dispatch_is_what_runs(row: Row, length: int, monkeypatch: pytes
     if row.op == "linear_attention":
         spy(operators, "chunked", ("chunked", "torch"))
         spy(native_linear, "forward", ("chunked", "native"))
+    spy(native_gated, "forward", ("chunked", "native"))
     if row.op == "short_conv":
         spy(row.module, "causal_conv", ("parallel", "torch"))
         spy(nn, "causal_conv", ("parallel", "native"))

@@ -61,15 +61,21 @@ static int check_kernel(const C *c) {
   return LINNET_OK;
 }
 
+// S sequences packed in one row of T tokens by their starts; without starts, one in each of B rows.
+static int check_starts(const int64_t *cu, int64_t S, int64_t B, int64_t T) {
+  if (!cu) return S == B ? LINNET_OK : LINNET_BAD_ARGUMENT;
+  if (B != 1 || cu[0] != 0 || cu[S] != T) return LINNET_BAD_CU;
+  for (int64_t i = 0; i < S; ++i)
+    if (cu[i] > cu[i + 1]) return LINNET_BAD_CU;
+  return LINNET_OK;
+}
+
 template <class C>
 static int check_sequences(const C *c) {
   if (c->S < 0 || c->Tq < 0 || c->Tk < 0 || check_kernel(c)) return LINNET_BAD_ARGUMENT;
   if (c->causal && c->Tq != c->Tk) return LINNET_BAD_ARGUMENT;
-  if (!c->cu) return c->S == c->B ? LINNET_OK : LINNET_BAD_ARGUMENT;
-  if (c->B != 1 || c->Tq != c->Tk || c->cu[0] != 0 || c->cu[c->S] != c->Tq) return LINNET_BAD_CU;
-  for (int64_t i = 0; i < c->S; ++i)
-    if (c->cu[i] > c->cu[i + 1]) return LINNET_BAD_CU;
-  return LINNET_OK;
+  if (c->cu && c->Tq != c->Tk) return LINNET_BAD_CU;
+  return check_starts(c->cu, c->S, c->B, c->Tq);
 }
 
 static int check(const linnet_forward_call *c) { return check_sequences(c); }
@@ -78,6 +84,20 @@ static int check(const linnet_backward_call *c) { return check_sequences(c); }
 static int check(const linnet_step_call *c) {
   return check_kernel(c) || !c->s_out || !c->z_out ? LINNET_BAD_ARGUMENT : LINNET_OK;
 }
+
+template <class C>
+static int check_gated(const C *c) {
+  if (c->S < 0 || c->B < 0 || c->T < 0 || c->H < 0 || c->D < 1 || c->V < 1 || c->threads < 1) return LINNET_BAD_ARGUMENT;
+  if (c->rule < 0 || c->rule > 2 || (c->G != 0 && c->G != 1 && c->G != c->D)) return LINNET_BAD_ARGUMENT;
+  const int64_t panels = (c->V + 15) / 16, blocks = (c->D + 15) / 16;
+  if ((c->G != 0) != (c->decay != nullptr) || (c->rule == 1) != (c->beta != nullptr)) return LINNET_BAD_ARGUMENT;
+  if ((c->rule == 2) != (c->erase && c->rate) || (c->rule == 2 && c->G != c->D)) return LINNET_BAD_ARGUMENT;
+  if (c->kept && (c->floats != panels * blocks * 256 || c->slots < c->B * c->T / 128 + c->S)) return LINNET_BAD_ARGUMENT;
+  return check_starts(c->cu, c->S, c->B, c->T);
+}
+
+static int check(const linnet_gated_call *c) { return c->faults ? check_gated(c) : LINNET_BAD_ARGUMENT; }
+static int check(const linnet_gated_backward_call *c) { return c->kept ? check_gated(c) : LINNET_BAD_ARGUMENT; }
 
 template <class C>
 static int check_rows(const C *c, bool ok = true) {

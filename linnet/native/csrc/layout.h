@@ -13,7 +13,7 @@
 namespace layout {
 
 struct Text {
-  char chars[12288] = {};
+  char chars[16384] = {};
   int length = 0;
 
   constexpr void put(const char *s) {

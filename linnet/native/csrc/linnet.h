@@ -6,6 +6,7 @@
 // two are compared by name, kind and offset when the library is loaded (layout.h).
 #pragma once
 #include "attention_fields.h"
+#include "gated_fields.h"
 #include "icl_fields.h"
 #include "model_fields.h"
 #include "nn_fields.h"
@@ -19,10 +20,12 @@ enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_
 
 // Functions with a kernel for each instruction set.
 #define LINNET_CALLS(CALL) \
-  LINNET_LINEAR_CALLS(CALL) LINNET_ROW_CALLS(CALL) LINNET_DECODE_CALLS(CALL) LINNET_ICL_CALLS(CALL)
+  LINNET_LINEAR_CALLS(CALL) LINNET_GATED_CALLS(CALL) LINNET_ROW_CALLS(CALL) LINNET_DECODE_CALLS(CALL) \
+  LINNET_ICL_CALLS(CALL)
 
-// By the source that defines them: linear.cpp, nn.cpp, decode.cpp, icl.cpp.
+// By the source that defines them: linear.cpp, gated.cpp, nn.cpp, decode.cpp, icl.cpp.
 #define LINNET_LINEAR_CALLS(CALL) CALL(forward) CALL(backward) CALL(step)
+#define LINNET_GATED_CALLS(CALL) CALL(gated) CALL(gated_backward)
 #define LINNET_ROW_CALLS(CALL)                                                                                    \
   CALL(norm) CALL(norm_backward) CALL(activation) CALL(activation_backward) CALL(rotate) CALL(cross_entropy)      \
   CALL(column_sums) CALL(causal_conv) CALL(causal_conv_backward)

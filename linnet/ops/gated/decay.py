@@ -11,18 +11,23 @@ decay [B,T,H] or [B,T,H,D]   state s [B,H,D,V]. The chunked form is derived in R
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ...native.gated import Inputs
 from ..causal import guarded
 from ..checks import check_others, check_qkv, check_token, shape
+from ..native_allowed import refused_sequence
 from ..precision import full_precision
-from ..prologue import Contract, begin, finish
+from ..prologue import Contract, begin, finish, on_torch
 from ..state import MatrixState
+from .by_kernel import by_kernel
 from .decay_chunked import chunks
+from .values import check_values
 
 CHUNK = 32  # 16 to 64 are about equally fast at D = 16 to 64; every value gives the same result
 FORGOTTEN = -100.0  # exp(-100) is negligible next to any other term; -inf, a reset, would make differences NaN
@@ -63,7 +68,7 @@ def decayed_attention(
         mask: [B,T] bool, True = real token. Padding changes nothing, and its output is 0.
         cu_seqlens: [S+1] offsets of S sequences packed in one row (B = 1); the state then has S rows.
         form: "auto", "parallel" (one chunk, O(T^2)), "chunked" or "recurrent" (token by token).
-        backend: "auto" or "torch"; there is no native kernel.
+        backend: "auto", "native" (the chunked form, or one token) or "torch".
         chunk_size: tokens per chunk; changes the speed, not the result.
 
     Returns:
@@ -78,13 +83,23 @@ def decayed_attention(
     _check(q, k, v, decay)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
     sizes = (*q.shape[2:], v.shape[3])
-    call = begin("decayed_attention", how, (q, k, v, decay), out=v, state=("H,D,V", sizes))
+    tokens = (q, k, v, decay)
+    kernel = partial(refused_sequence, *tokens)
+    call = begin("decayed_attention", how, tokens, out=v, state=("H,D,V", sizes), kernel=kernel)
+    if call.native:
+        return by_kernel(call, Inputs(q, k, v, decay), partial(_plain, how))
+    check_values(Inputs(*call.tokens), None)
     with full_precision(q):
         q, k, v, decay = call.tokens
         decay = decay if decay.ndim == 4 else decay[..., None]
         q, k, v, decay = (x.transpose(1, 2) for x in (q, k, v, decay))
         out, s = FORMS[call.form](_Tokens(q, k, v, decay.clamp(min=FORGOTTEN), call.s), chunk_size)
     return finish(call, out.transpose(1, 2), s)
+
+
+def _plain(how: Contract, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, *rest: Any) -> Any:
+    """Compute on torch what the kernel was given; the matrix of the state comes last."""
+    return decayed_attention(q, k, v, decay, **on_torch(how, rest[-1]))
 
 
 def decayed_attention_step(

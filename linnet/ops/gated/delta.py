@@ -13,20 +13,25 @@ decay [B,T,H] or [B,T,H,D]   state s [B,H,D,V]. README.md derives the chunked fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ...native.gated import Inputs
 from ..causal import guarded
 from ..checks import check_others, check_qkv, check_token, shape
+from ..native_allowed import refused_sequence
 from ..precision import full_precision
-from ..prologue import Contract, begin, finish
+from ..prologue import Contract, begin, finish, on_torch
 from ..state import MatrixState
+from .by_kernel import by_kernel
 from .decay import FORGOTTEN
 from .decay import state_bytes as state_bytes
 from .delta_chunked import chunked, plain
+from .values import check_values
 
 CHUNK = 32  # 16 and 64 train more slowly at D = 16 and 45, V = 64; every value gives the same result
 Result: TypeAlias = "tuple[Tensor, Tensor]"  # out [B,T,H,V], s [B,H,D,V]
@@ -69,7 +74,7 @@ def delta_rule(
         mask: [B,T] bool, True = real token. Padding changes neither outputs, state nor gradients; its output is 0.
         cu_seqlens: [S+1] offsets of S sequences packed in one row (B = 1); the state then has S rows.
         form: "auto", "parallel" (one chunk, O(T^2)), "chunked" (O(T C)) or "recurrent" (token by token).
-        backend: "auto" or "torch"; there is no native kernel.
+        backend: "auto", "native" (the chunked form, or one token) or "torch".
         chunk_size: tokens per chunk; changes the speed, not the result.
 
     Returns:
@@ -84,12 +89,22 @@ def delta_rule(
     _check(q, k, v, beta, decay)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
     sizes = (*q.shape[2:], v.shape[3])
-    call = begin("delta_rule", how, (q, k, v, beta, decay), out=v, state=("H,D,V", sizes))
+    tokens = (q, k, v, beta, decay)
+    kernel = partial(refused_sequence, *tokens)
+    call = begin("delta_rule", how, tokens, out=v, state=("H,D,V", sizes), kernel=kernel)
+    if call.native:
+        return by_kernel(call, Inputs(q, k, v, decay, beta), partial(_plain, how))
     q, k, v, beta, decay = call.tokens
+    check_values(Inputs(q, k, v, decay, beta), None)
     decay = None if decay is None else decay.clamp(min=FORGOTTEN)
     with full_precision(q):
         out, s = FORMS[call.form](_Tokens(q, k, v, beta, decay, call.s), chunk_size)
     return finish(call, out, s)
+
+
+def _plain(how: Contract, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, beta: Tensor, *rest: Any) -> Any:
+    """Compute on torch what the kernel was given; the matrix of the state comes last."""
+    return delta_rule(q, k, v, beta, decay, **on_torch(how, rest[-1]))
 
 
 def delta_rule_step(

@@ -18,18 +18,23 @@ B batch, T time, H heads, M chunks of C tokens:  r, g, k, c, a [B,T,H,D]   v, ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ...native.gated import Inputs
 from ..causal import guarded
 from ..checks import check_inputs, check_token, shape
+from ..native_allowed import refused_sequence
 from ..precision import finest, full_precision
-from ..prologue import Contract, begin, finish
+from ..prologue import Contract, begin, finish, on_torch
 from ..state import MatrixState
+from .by_kernel import by_kernel
 from .decay import state_bytes as state_bytes
+from .values import check_values
 
 CHUNK = 16  # tokens per triangular system, rounded up to a power of two: 32 and 64 are slower; the result is the same
 Result: TypeAlias = "tuple[Tensor, Tensor]"  # out [B,H,T,V], s [B,H,D,V]
@@ -61,7 +66,7 @@ def wkv7(
         mask: [B,T] bool, True = real token. Padding changes nothing, and its output is 0.
         cu_seqlens: [S+1] offsets of S sequences packed in one row (B = 1); the state then has S rows.
         form: "auto", "parallel" (one chunk, O(T^2)), "chunked" or "recurrent" (token by token).
-        backend: "auto" or "torch"; there is no native kernel.
+        backend: "auto", "native" (the chunked form, or one token) or "torch".
         chunk_size: tokens per chunk; changes the speed, not the result.
 
     Returns:
@@ -75,11 +80,22 @@ def wkv7(
     _check(r, decay, k, v, remove, rate)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
     sizes = (*r.shape[2:], v.shape[3])
-    call = begin("wkv7", how, (r, decay, k, v, remove, rate), out=v, state=("H,D,V", sizes))
+    tokens = (r, decay, k, v, remove, rate)
+    kernel = partial(refused_sequence, *tokens)
+    call = begin("wkv7", how, tokens, out=v, state=("H,D,V", sizes), kernel=kernel)
+    if call.native:
+        return by_kernel(call, Inputs(r, k, v, decay, None, remove, rate), partial(_plain, how))
+    check_values(Inputs(call.tokens[0], *call.tokens[2:4], call.tokens[1], None, *call.tokens[4:]), None)
     with full_precision(r):
-        tokens = _Tokens(*(x.transpose(1, 2) for x in call.tokens))
-        out, s = FORMS[call.form](tokens, call.s, chunk_size)
+        rows = _Tokens(*(x.transpose(1, 2) for x in call.tokens))
+        out, s = FORMS[call.form](rows, call.s, chunk_size)
     return finish(call, out.transpose(1, 2), s)
+
+
+def _plain(how: Contract, r: Tensor, k: Tensor, v: Tensor, decay: Tensor, *rest: Any) -> Any:
+    """Compute on torch what the kernel was given; the matrix of the state comes last."""
+    _, remove, rate, s = rest
+    return wkv7(r, decay, k, v, remove, rate, **on_torch(how, s))
 
 
 def wkv7_step(

@@ -1,0 +1,138 @@
+// Linear attention whose state decays, and from which a token may erase before it adds:
+//
+//     S_t = (Diag(e^g_t) - b_t h_t^T) S_{t-1} + k_t v_t^T,   out_t = S_t^T q_t            g <= 0
+//
+// In a chunk every token is a reader of what was written before it, or a writer, or both. G is the sum of g so far:
+//
+//     reads    q: out_t = (q_t e^G_t) S + sum_{j<=t} (q_t . e^{G_t - G_j} x_j) w_j      S: state before the chunk
+//              h: u_t   = (h_t e^G_t) S + sum_{j<t}  (h_t . e^{G_t - G_j} x_j) w_j
+//     writes   S' = e^G_C S + sum_j (e^{G_C - G_j} x_j) w_j^T                           x_j = k_j or b_j, w_j its value
+//
+//     PLAIN    k writes v                            RetNet, GLA, Mamba-2
+//     DELTA    k writes beta (v - u), h = k          delta, gated delta, KDA
+//     REMOVAL  k writes v, b = rate h writes -u, and h reads before the decay, e^G_{t-1}         RWKV-7
+//
+// What an eraser writes solves a triangular system. e^{G_t - G_j} is taken as e^G_t e^-G_j where all of G is above
+// GENTLE in the chunk, which costs one exponential each; elsewhere (steep chunks) for each pair, with exponents <= 0.
+#pragma once
+#include "linnet.h"
+#include "gated_tile.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+namespace {
+
+enum Rule { PLAIN = 0, DELTA = 1, REMOVAL = 2 };
+enum Fault { NOT_FINITE = 1, GROWS = 2, BETA = 4, LONG_KEY = 8, RATE = 16 };
+enum Reader { Q = 0, H = 1 };
+enum Writer { K = 0, B = 1 };
+
+constexpr float GENTLE = -40.0f;       // e^40 times any number of normal size is finite
+constexpr float FORGOTTEN = -100.0f;  // a decay below this is taken as this: nothing is left either way
+constexpr float LONGEST = 1.02f;      // |key|^2 of a key of length 1 that was rounded to bfloat16
+constexpr int64_t SEGMENT = 8;        // chunks between states that are kept for the backward pass
+
+struct Gated {  // the call; what forward or backward does not have is 0
+  float *out, *s_out, *kept;
+  int64_t *faults;
+  const float *q, *k, *v, *decay, *beta, *erase, *rate;
+  const uint8_t *mask;
+  const int64_t *cu;
+  const float *s0, *g, *gs;
+  float *dq, *dk, *dv, *ddecay, *dbeta, *derase, *drate, *ds0;
+  int64_t S, B, T, H, D, V, G, rule, slots, floats, threads;
+  linnet_strides q_strides, k_strides, v_strides, decay_strides, beta_strides, erase_strides, rate_strides, g_strides;
+  int64_t nb, P, nS;  // blocks of 16 key channels; panels of 16 value columns; floats of a state, [P][16 nb][16]
+  int readers, writers;
+};
+
+void complete(Gated &a) {
+  a.nb = (a.D + 15) / 16;
+  a.P = (a.V + 15) / 16;
+  a.nS = a.P * a.nb * 256;
+  a.readers = a.rule == PLAIN ? 1 : 2;
+  a.writers = a.rule == REMOVAL ? 2 : 1;
+}
+
+#define COPY(type, name) a.name = (decltype(a.name))c->name;
+
+Gated gated_call(const linnet_gated_call *c) {
+  Gated a = {};
+  LINNET_FIELDS_gated(COPY)
+  complete(a);
+  return a;
+}
+
+Gated gated_call(const linnet_gated_backward_call *c) {
+  Gated a = {};
+  LINNET_FIELDS_gated_backward(COPY)
+  complete(a);
+  return a;
+}
+
+#undef COPY
+
+struct Sequence {  // number, batch row and tokens [t0, t1) of it
+  int64_t at, b, t0, t1;
+};
+
+Sequence sequence(const Gated *c, int64_t at) {
+  if (c->cu) return {at, 0, c->cu[at], c->cu[at + 1]};
+  return {at, at, 0, c->T};
+}
+
+// Where the states of a sequence are kept: one before each SEGMENT chunks. Sequences never share a slot.
+INLINE int64_t first_slot(const Gated *c, const Sequence &x) {
+  return (c->cu ? x.t0 : x.at * c->T) / (SEGMENT * C) + x.at;
+}
+
+#define ROWS(name, tensor, strides)                                                   \
+  INLINE Rows name(const Gated *c, const Sequence &x, int64_t h, int64_t t) {         \
+    return {c->tensor + x.b * c->strides.b + t * c->strides.t + h * c->strides.h, c->strides.t}; \
+  }
+ROWS(gated_q, q, q_strides)
+ROWS(gated_k, k, k_strides)
+ROWS(gated_v, v, v_strides)
+ROWS(gated_g, g, g_strides)
+ROWS(gated_decay, decay, decay_strides)
+ROWS(gated_beta, beta, beta_strides)
+ROWS(gated_erase, erase, erase_strides)
+ROWS(gated_rate, rate, rate_strides)
+#undef ROWS
+
+// ---- the state of a head: panels [P][16 nb][16] in a task, [D][V] outside
+
+void panels_in(const Gated *c, float *S, const float *from) {
+  memset(S, 0, c->nS * sizeof(float));
+  for (int64_t p = 0; from && p < c->P; ++p) {
+    const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
+    for (int64_t d = 0; d < c->D; ++d)
+      memcpy(S + (p * c->nb * 16 + d) * 16, from + d * c->V + p * 16, width * sizeof(float));
+  }
+}
+
+void panels_out(const Gated *c, float *to, const float *S) {
+  for (int64_t p = 0; p < c->P; ++p) {
+    const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
+    for (int64_t d = 0; d < c->D; ++d)
+      memcpy(to + d * c->V + p * 16, S + (p * c->nb * 16 + d) * 16, width * sizeof(float));
+  }
+}
+
+// ---- scratch: one allocation for a thread
+
+constexpr int64_t APART = 48;  // floats between parts: arrays a multiple of 4 KiB apart share cache sets
+
+struct Arena {
+  float *p = nullptr;
+  int64_t used = 0;
+
+  float *take(int64_t n) {  // 64-byte aligned
+    float *at = p ? p + used : nullptr;
+    used += (n + 15) / 16 * 16 + APART;
+    return at;
+  }
+};
+
+}  // namespace

@@ -1,0 +1,129 @@
+// Forward of the gated family: the pairs of a chunk, then panel by panel what is erased, the outputs, the next state.
+#pragma once
+#include "steep.h"
+
+namespace {
+
+// Keep writers up to the reader (q) or before it (h), times L if there is one decay per head.
+void keep_past(float *A, const Chunk &x, int reader) {
+  for (int i = 0; i < C; ++i) {
+    const int end = reader == Q ? i + 1 : i;
+    for (int j = 0; j < end && x.fade == HEAD; ++j) A[i * C + j] *= x.L[i * C + j];
+    for (int j = end; j < C; ++j) A[i * C + j] = 0.0f;
+  }
+}
+
+// The weights of all pairs of reader and writer.
+void pair_scores(const Gated *c, Chunk &x, bool queries) {
+  for (int i = 0; i < c->writers && x.fade != STEEP; ++i) transpose(x.metT[i], x.met[i], c->nb);
+  for (int r = queries ? Q : H; r < c->readers; ++r)
+    for (int i = 0; i < c->writers; ++i) {
+      if (x.fade == STEEP)
+        steep_scores(c, x, x.A[r][i], x.x[r], x.w[i], r == H && c->rule == REMOVAL);
+      else
+        scores<16, 1>(x.A[r][i], x.meet[r], x.metT[i], c->nb);
+      keep_past(x.A[r][i], x, r);
+    }
+}
+
+// x_t -= sum_{j<t} A[t][j] f_j x_j for the 16 rows of a panel, in order; f: beta, or null for 1.
+void solve(float *rows, const float *A, const float *beta) {
+  float scaled[256];
+  for (int t = 0; t < C && beta; ++t)
+    for (int n = 0; n < NT; ++n) store(scaled + t * C + n * VL, load(A + t * C + n * VL) * load(beta + n * VL));
+  const float *a = beta ? scaled : A;
+  for (int n = 0; n < NT; ++n) {
+    vf x[C];
+    UNROLL(16) for (int t = 0; t < C; ++t) x[t] = load(rows + t * 16 + n * VL);
+    UNROLL(16) for (int j = 0; j < C; ++j)
+      UNROLL(16) for (int t = j + 1; t < C; ++t) x[t] -= a[t * C + j] * x[j];
+    UNROLL(16) for (int t = 0; t < C; ++t) store(rows + t * 16 + n * VL, x[t]);
+  }
+}
+
+// What the eraser writes into one panel: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk.
+void erased(const Gated *c, const Chunk &x, float *rows, const float *v, const float *S) {
+  const RowsOut o = {rows, 16, 16, 16, false};
+  const Term mixed = c->rule == REMOVAL ? Term{x.A[H][K], v} : Term{nullptr, nullptr};
+  lookup(o, 1, mixed, {nullptr, nullptr}, x.past[H], S, c->nb);
+  for (int i = 0; i < 256; i += VL) store(rows + i, (c->rule == DELTA ? load(v + i) : (vf){}) - load(rows + i));
+  solve(rows, x.A[H][c->rule == DELTA ? K : B], c->rule == DELTA ? x.beta : nullptr);
+}
+
+// The values of the writers of one panel: v, or beta times what was solved (in `room`), and -u.
+struct Values {
+  const float *of[2];
+};
+
+Values values_of(const Gated *c, const Chunk &x, const float *v, const float *solved, float *room) {
+  if (c->rule == PLAIN) return {{v, nullptr}};
+  if (c->rule == REMOVAL) return {{v, solved}};
+  multiply_rows(room, solved, x.beta, 1);
+  return {{room, nullptr}};
+}
+
+// One panel of the state after the chunk, from that before it; they may be the same.
+void carry_panel(const Gated *c, const Chunk &x, float *to, const float *from, const Values &w) {
+  for (int64_t b = 0; b < c->nb; ++b)
+    carry(to + b * 256, from + b * 256, x.fade == FLAT ? nullptr : x.whole + b * 16, {x.last[K] + b * 256, w.of[K]},
+          {c->writers > 1 ? x.last[B] + b * 256 : nullptr, w.of[B]});
+}
+
+struct ForwardScratch {
+  Chunk x;
+  float *S, *v, *solved, *room;
+};
+
+void forward_room(const Gated *c, Arena &a, ForwardScratch &w) {
+  chunk_room(c, a, w.x);
+  w.S = a.take(c->nS);
+  w.v = a.take(c->P * 256);
+  w.solved = a.take(256), w.room = a.take(256);
+}
+
+// Bring the rows of 4 of the next chunk's tokens near: panel by panel, not all together.
+void bring_near(const Gated *c, const Sequence &seq, int64_t h, int64_t t, int64_t part, bool grads) {
+  const int64_t from = t + part * 4, to = from + 4 < seq.t1 ? from + 4 : seq.t1;
+  for (int64_t i = from; i < to; ++i) {
+    const float *rows[] = {gated_q(c, seq, h, i).p, gated_k(c, seq, h, i).p, c->G > 1 ? gated_decay(c, seq, h, i).p : nullptr,
+                           c->rule == REMOVAL ? gated_erase(c, seq, h, i).p : nullptr,
+                           c->rule == REMOVAL ? gated_rate(c, seq, h, i).p : nullptr};
+    for (const float *p : rows)
+      for (int64_t d = 0; p && d < c->D; d += 16) __builtin_prefetch(p + d, 0, 2);
+    const float *wide[] = {gated_v(c, seq, h, i).p, grads ? gated_g(c, seq, h, i).p : nullptr};
+    for (const float *p : wide)
+      for (int64_t d = 0; p && d < c->V; d += 16) __builtin_prefetch(p + d, 0, 2);
+  }
+}
+
+void forward_chunk(const Gated *c, ForwardScratch &w, const Sequence &seq, int64_t h, int64_t t, int64_t &faults) {
+  Chunk &x = w.x;
+  load_chunk(c, x, seq, h, t, true, faults);
+  if (!load_values(w.v, gated_v(c, seq, h, t), c->V, x.valid)) faults |= NOT_FINITE;
+  pair_scores(c, x, true);
+  for (int64_t p = 0; p < c->P; ++p) {
+    if (p < 4) bring_near(c, seq, h, t + C, p, false);
+    float *S = w.S + p * c->nb * 256;
+    const float *v = w.v + p * 256;
+    if (c->rule != PLAIN) erased(c, x, w.solved, v, S);
+    const Values values = values_of(c, x, v, w.solved, w.room);
+    const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
+    const RowsOut o = {c->out + ((seq.b * c->T + t) * c->H + h) * c->V + p * 16, c->H * c->V, x.n, width, false};
+    lookup(o, 1, {x.A[Q][K], values.of[K]}, {c->writers > 1 ? x.A[Q][B] : nullptr, values.of[B]}, x.past[Q], S, c->nb);
+    carry_panel(c, x, S, S, values);
+  }
+}
+
+void forward_head(const Gated *c, ForwardScratch &w, const Sequence &seq, int64_t h, int64_t &faults) {
+  const int64_t state = (seq.at * c->H + h) * c->D * c->V;
+  panels_in(c, w.S, c->s0 ? c->s0 + state : nullptr);
+  int64_t slot = first_slot(c, seq);
+  for (int64_t t = seq.t0; t < seq.t1; t += C) {
+    if (c->kept && (t - seq.t0) % (SEGMENT * C) == 0)
+      memcpy(c->kept + (slot++ * c->H + h) * c->nS, w.S, c->nS * sizeof(float));
+    forward_chunk(c, w, seq, h, t, faults);
+  }
+  if (c->s_out) panels_out(c, c->s_out + state, w.S);
+}
+
+}  // namespace
