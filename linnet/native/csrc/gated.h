@@ -120,6 +120,60 @@ void panels_out(const Gated *c, float *to, const float *S) {
   }
 }
 
+// ---- memory read in order: a task has several heads, and goes through them block of tokens by block of tokens; while a
+// block is worked on, the next one is brought near
+
+constexpr int64_t MOST_HEADS = 8, NEAR_BYTES = 400 << 10;  // of one block, so that two fit the second-level cache
+
+int64_t token_floats(const Gated *c, bool grads) {  // read per token and head
+  return (2 + (c->G > 1) + 2 * (c->rule == REMOVAL)) * c->D + (1 + grads) * c->V;
+}
+
+// Heads of a task; 1 where heads lie further apart than tokens. Every thread has tasks.
+int64_t heads_of_task(const Gated *c, int64_t tokens, bool grads) {
+  int64_t heads = 1;
+  if (c->q_strides.h > c->q_strides.t || c->k_strides.h > c->k_strides.t || c->v_strides.h > c->v_strides.t) return 1;
+  while (heads * 2 <= MOST_HEADS && heads * 2 <= c->H && c->S * c->H >= heads * 2 * c->threads &&
+         heads * 2 * tokens * token_floats(c, grads) * 4 <= NEAR_BYTES)
+    heads *= 2;
+  return heads;
+}
+
+struct Heads {
+  int64_t from, to;
+};
+
+// The tokens to bring near, divided evenly over `parts` calls of `start`, and each of those over the panels.
+struct Near {
+  Ahead ahead;
+  int64_t t, each, end, units;
+
+  void plan(int64_t from, int64_t to, int64_t parts) {
+    t = from;
+    end = to;
+    each = parts > 0 ? (to - from + parts - 1) / parts : 0;
+  }
+
+  void start(const Gated *c, const Sequence &x, const Heads &heads, bool grads) {
+    ahead = Ahead();
+    ahead.tokens = end - t < each ? end - t : each;
+    units = 0;
+    if (ahead.tokens < 1) return;
+    const int64_t h = heads.from, more = heads.to - heads.from - 1;
+    ahead.add(gated_q(c, x, h, t), more * c->q_strides.h + c->D);
+    ahead.add(gated_k(c, x, h, t), more * c->k_strides.h + c->D);
+    ahead.add(gated_v(c, x, h, t), more * c->v_strides.h + c->V);
+    if (c->G > 1) ahead.add(gated_decay(c, x, h, t), more * c->decay_strides.h + c->D);
+    if (c->rule == REMOVAL) ahead.add(gated_erase(c, x, h, t), more * c->erase_strides.h + c->D);
+    if (c->rule == REMOVAL) ahead.add(gated_rate(c, x, h, t), more * c->rate_strides.h + c->D);
+    if (grads) ahead.add(gated_g(c, x, h, t), more * c->g_strides.h + c->V);
+    for (int i = 0; i < ahead.tensors; ++i) units += ahead.units[i];
+    units = (units * ahead.tokens + c->P - 1) / c->P;
+    ahead.start();
+    t += ahead.tokens;
+  }
+};
+
 // ---- scratch: one allocation for a thread
 
 constexpr int64_t APART = 48;  // floats between parts: arrays a multiple of 4 KiB apart share cache sets

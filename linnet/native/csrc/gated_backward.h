@@ -13,21 +13,22 @@ namespace {
 
 struct BackwardScratch {
   Chunk x;
-  float *S, *R;            // [SEGMENT + 1] states; the gradient of the state
+  Near near;
+  float *S, *R;            // [SEGMENT + 1] states; the gradient of the state of each head of the task
   float *solved;           // [SEGMENT][P][256]: what `erased` returned
   float *v, *value[2];     // [P][256] v as given; what the writers wrote
   float *rows[2];          // [P][256]: gradients of what the readers read
   float *rowsT[2], *valueT[2];
   float *P[2][2], *PT[2][2];
   float *dx[2], *dw[2];    // [nb][16][16]
-  float *dG, *block, *own;
+  float *dG, *block;
 };
 
-void backward_room(const Gated *c, Arena &a, BackwardScratch &w) {
+void backward_room(const Gated *c, int64_t heads, Arena &a, BackwardScratch &w) {
   const int64_t nat = c->nb * 256, wide = c->P * 256;
   chunk_room(c, a, w.x);
   w.S = a.take((SEGMENT + 1) * c->nS);
-  w.R = a.take(c->nS);
+  w.R = a.take(heads * c->nS);
   w.solved = a.take(SEGMENT * wide);
   w.v = a.take(wide);
   for (int i = 0; i < 2; ++i) {
@@ -35,21 +36,22 @@ void backward_room(const Gated *c, Arena &a, BackwardScratch &w) {
     w.dx[i] = a.take(nat), w.dw[i] = a.take(nat);
     for (int j = 0; j < 2; ++j) w.P[i][j] = a.take(256), w.PT[i][j] = a.take(256);
   }
-  w.dG = a.take(nat + 256);
-  w.block = a.take(256), w.own = a.take(256);
+  w.dG = a.take(nat);
+  w.block = a.take(256);
 }
 
 // The states after each chunk of a segment, and what its erasers wrote.
-void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h, int64_t t, int64_t chunks) {
-  int64_t unused = 0;
+void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads, int64_t h, int64_t t,
+               int64_t chunks) {
   float room[256];
   for (int64_t j = 0; j < chunks; ++j) {
     Chunk &x = w.x;
-    load_chunk(c, x, seq, h, t + j * C, false, unused);
+    w.near.start(c, seq, heads, true);
+    load_chunk(c, x, seq, h, t + j * C, false, nullptr);
     load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t + j * C), c->V, x.valid);
     if (c->rule != PLAIN) pair_scores(c, x, false);
     for (int64_t p = 0; p < c->P; ++p) {
-      if (p < 4 && t - SEGMENT * C >= seq.t0) bring_near(c, seq, h, t + (j - SEGMENT) * C, p, true);
+      w.near.ahead.fetch(w.near.units);
       const int64_t at = p * c->nb * 256;
       const float *S = w.S + j * c->nS + at, *v = w.v + p * 256;
       float *solved = w.solved + (j * c->P + p) * 256;
@@ -60,11 +62,14 @@ void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t 
 }
 
 // Gradients of what the writers wrote, panel by panel, and through the system those of what h read.
-void value_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h, const float *solved) {
+void value_gradients(const Gated *c, BackwardScratch &w, const float *state, const Sequence &seq, int64_t h,
+                     const float *solved) {
   Chunk &x = w.x;
   vf products[C][NT] = {};  // of dw and x, for dbeta
+  float less[C];
+  for (int t = 0; t < C; ++t) less[t] = c->rule == DELTA ? -x.beta[t] : -1.0f;
   for (int64_t p = 0; p < c->P; ++p) {
-    const float *g = w.rows[Q] + p * 256, *R = w.R + p * c->nb * 256;
+    const float *g = w.rows[Q] + p * 256, *R = state + p * c->nb * 256;
     float *y = w.rows[H] + p * 256;
     const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
     const RowsOut dv = {c->dv + ((seq.b * c->T + x.t) * c->H + h) * c->V + p * 16, c->H * c->V, x.n, width, false};
@@ -75,12 +80,13 @@ void value_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, in
       for (int n = 0; n < NT; ++n) {
         vf e[C];
         UNROLL(16) for (int t = 0; t < C; ++t) e[t] = load(w.block + t * 16 + n * VL);
-        for (int t = C - 1; t >= 0; --t) {
-          const vf read = c->rule == DELTA ? e[t] * -x.beta[t] : -e[t];
-          products[t][n] += e[t] * load(own + t * 16 + n * VL);
-          for (int j = 0; j < t; ++j) e[j] += A[t * C + j] * read;
+        UNROLL(16) for (int s = 0; s < C; ++s) {
+          const int t = C - 1 - s;
+          const vf read = e[t] * less[t];
+          UNROLL(16) for (int j = 0; j < t; ++j) e[j] += A[t * C + j] * read;
           store(y + t * 16 + n * VL, read);
         }
+        UNROLL(16) for (int t = 0; t < C; ++t) products[t][n] += e[t] * load(own + t * 16 + n * VL);
       }
     }
     if (c->rule == DELTA) {
@@ -110,7 +116,7 @@ void side(const Gated *c, BackwardScratch &w, float *to, const float *state, con
   }
 }
 
-void key_gradients(const Gated *c, BackwardScratch &w, const float *S) {
+void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const float *R) {
   Chunk &x = w.x;
   const bool apart = x.fade == MILD || x.fade == STEEP, pairs = x.fade != STEEP;
   for (int r = 0; r < c->readers; ++r)
@@ -127,7 +133,7 @@ void key_gradients(const Gated *c, BackwardScratch &w, const float *S) {
   }
   for (int i = 0; i < c->writers; ++i) {
     const Term one = {w.P[Q][i], x.meetT[Q]}, two = {w.P[H][i], x.meetT[H]};
-    side(c, w, w.dw[i], w.R, w.valueT[i], x.fade == MILD ? x.whole : nullptr, x.fade == HEAD ? x.far : nullptr,
+    side(c, w, w.dw[i], R, w.valueT[i], x.fade == MILD ? x.whole : nullptr, x.fade == HEAD ? x.far : nullptr,
          apart ? x.down[i] : nullptr, pairs ? one : none, pairs && c->readers > 1 ? two : none);
   }
   for (int r = 0; r < c->readers && !pairs; ++r)
@@ -135,77 +141,79 @@ void key_gradients(const Gated *c, BackwardScratch &w, const float *S) {
       steep_slopes(c, x, w.P[r][i], x.x[r], x.w[i], w.dx[r], w.dw[i], r == H && c->rule == REMOVAL);
 }
 
+void store_natural(const Gated *c, float *to, int64_t width, const Sequence &seq, int64_t h, const Chunk &x,
+                   const float *from) {
+  for (int64_t t = 0; t < x.n; ++t) {
+    float *row = to + ((seq.b * c->T + x.t + t) * c->H + h) * width;
+    int64_t d = 0;
+    for (; d + 16 <= width; d += 16)
+      UNROLL(4) for (int n = 0; n < NT; ++n) store(row + d + n * VL, load(from + d * 16 + t * 16 + n * VL));
+    for (; d < width; ++d) row[d] = from[d / 16 * 256 + t * 16 + d % 16];
+  }
+}
+
+// sum_v R[d][v] S[d][v] of 16 channels.
+void state_products(const Gated *c, float *to, const float *R, const float *S) {
+  float rows[256], columns[256];
+  for (int i = 0; i < 256; i += VL) {
+    vf all = {};
+    for (int64_t p = 0; p < c->P; ++p) all += load(R + p * c->nb * 256 + i) * load(S + p * c->nb * 256 + i);
+    store(rows + i, all);
+  }
+  transpose16(columns, rows, 16);
+  for (int n = 0; n < NT; ++n) {
+    vf all = {};
+    for (int i = 0; i < 16; ++i) all += load(columns + i * 16 + n * VL);
+    store(to + n * VL, all);
+  }
+}
+
 // dg of 16 tokens, from the products of what decays with its gradient; `after`: the state after the chunk.
-void decay_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h, const float *after) {
+void decay_gradients(const Gated *c, BackwardScratch &w, const float *R, const Sequence &seq, int64_t h,
+                     const float *after) {
   const Chunk &x = w.x;
-  float *dG = w.dG, *whole = w.dG + c->nb * 256;
-  float head[C] = {};
+  float whole[16];
+  vf head[C] = {};
   for (int64_t b = 0; b < c->nb; ++b) {
-    for (int d = 0; d < 16; ++d) {
-      vf all = {};
-      for (int64_t p = 0; p < c->P; ++p)
-        for (int n = 0; n < NT; ++n) {
-          const int64_t at = ((p * c->nb + b) * 16 + d) * 16 + n * VL;
-          all += load(w.R + at) * load(after + at);
-        }
-      whole[d] = sum(all);
-    }
+    state_products(c, whole, R + b * 256, after + b * 256);
     for (int n = 0; n < NT; ++n) {
       vf later = load(whole + n * VL);
       for (int t = C - 1; t >= 0; --t) {
         const int64_t at = b * 256 + t * 16 + n * VL;
-        vf own = load(x.x[Q] + at) * load(w.dx[Q] + at) - load(x.w[K] + at) * load(w.dw[K] + at);
-        if (c->rule == DELTA) own += load(x.x[H] + at) * load(w.dx[H] + at);
-        if (c->rule == REMOVAL) own -= load(x.w[B] + at) * load(w.dw[B] + at);
-        later += own;
-        store(dG + at, later);
+        later += load(x.x[Q] + at) * load(w.dx[Q] + at) - load(x.w[K] + at) * load(w.dw[K] + at);
+        if (c->rule == DELTA) later += load(x.x[H] + at) * load(w.dx[H] + at);
+        if (c->rule == REMOVAL) later -= load(x.w[B] + at) * load(w.dw[B] + at);
+        head[t] += later;
+        if (c->G > 1) store(w.dG + at, load(x.g + at) > FORGOTTEN ? later * x.valid[t] : (vf){});
         if (c->rule == REMOVAL) later += load(x.x[H] + at) * load(w.dx[H] + at);  // read before this token's decay
       }
     }
-    for (int t = 0; t < C && c->G == 1; ++t) {
-      vf all = {};
-      for (int n = 0; n < NT; ++n) all += load(dG + b * 256 + t * 16 + n * VL);
-      head[t] += sum(all);
-    }
   }
-  float *to = c->ddecay + ((seq.b * c->T + x.t) * c->H + h) * c->G;
-  for (int t = 0; t < x.n; ++t, to += c->H * c->G)
-    for (int64_t d = 0; d < c->G; ++d) {
-      const float g = c->G == 1 ? x.g[t] : x.g[d / 16 * 256 + t * 16 + d % 16];
-      const float slope = c->G == 1 ? head[t] : dG[d / 16 * 256 + t * 16 + d % 16];
-      to[d] = x.valid[t] != 0.0f && g > FORGOTTEN ? slope : 0.0f;
-    }
-}
-
-void store_natural(const Gated *c, float *to, const Sequence &seq, int64_t h, const Chunk &x, const float *from) {
-  for (int64_t t = 0; t < x.n; ++t) {
-    float *row = to + ((seq.b * c->T + x.t + t) * c->H + h) * c->D;
-    for (int64_t d = 0; d < c->D; d += 16)
-      memcpy(row + d, from + d * 16 + t * 16, (c->D - d < 16 ? c->D - d : 16) * sizeof(float));
-  }
+  if (c->G > 1) return store_natural(c, c->ddecay, c->D, seq, h, x, w.dG);
+  for (int64_t t = 0; t < x.n; ++t)
+    c->ddecay[(seq.b * c->T + x.t + t) * c->H + h] = x.valid[t] != 0.0f && x.g[t] > FORGOTTEN ? sum(head[t]) : 0.0f;
 }
 
 void store_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h) {
   const Chunk &x = w.x;
   const int64_t nat = c->nb * 256;
-  store_natural(c, c->dq, seq, h, x, w.dx[Q]);
+  store_natural(c, c->dq, c->D, seq, h, x, w.dx[Q]);
   for (int64_t i = 0; i < nat && c->rule == DELTA; i += VL) store(w.dw[K] + i, load(w.dw[K] + i) + load(w.dx[H] + i));
-  store_natural(c, c->dk, seq, h, x, w.dw[K]);
+  store_natural(c, c->dk, c->D, seq, h, x, w.dw[K]);
   if (c->rule != REMOVAL) return;
   for (int64_t i = 0; i < nat; i += VL) {
     const vf db = load(w.dw[B] + i);
     store(w.dx[H] + i, load(w.dx[H] + i) + db * load(x.rate + i));
     store(w.dw[B] + i, db * load(x.x[H] + i));
   }
-  store_natural(c, c->derase, seq, h, x, w.dx[H]);
-  store_natural(c, c->drate, seq, h, x, w.dw[B]);
+  store_natural(c, c->derase, c->D, seq, h, x, w.dx[H]);
+  store_natural(c, c->drate, c->D, seq, h, x, w.dw[B]);
 }
 
-void backward_chunk(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h, int64_t t, int64_t j) {
+void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence &seq, int64_t h, int64_t t, int64_t j) {
   Chunk &x = w.x;
-  int64_t unused = 0;
   float room[256];
-  load_chunk(c, x, seq, h, t, true, unused);
+  load_chunk(c, x, seq, h, t, true, nullptr);
   load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t), c->V, x.valid);
   load_natural<IDENTITY>(w.rows[Q], gated_g(c, seq, h, t), c->V, x.valid);
   pair_scores(c, x, true);
@@ -218,31 +226,38 @@ void backward_chunk(const Gated *c, BackwardScratch &w, const Sequence &seq, int
     const Values values = values_of(c, x, w.v + p * 256, solved + p * 256, room);
     for (int i = 0; i < c->writers; ++i) memcpy(w.value[i] + p * 256, values.of[i], 256 * sizeof(float));
   }
-  value_gradients(c, w, seq, h, solved);
+  value_gradients(c, w, R, seq, h, solved);
   for (int r = 0; r < c->readers; ++r) transpose(w.rowsT[r], w.rows[r], c->P);
   for (int i = 0; i < c->writers; ++i) transpose(w.valueT[i], w.value[i], c->P);
-  key_gradients(c, w, w.S + j * c->nS);
-  if (c->ddecay) decay_gradients(c, w, seq, h, w.S + (j + 1) * c->nS);
+  key_gradients(c, w, w.S + j * c->nS, R);
+  if (c->ddecay) decay_gradients(c, w, R, seq, h, w.S + (j + 1) * c->nS);
   store_gradients(c, w, seq, h);
   for (int64_t p = 0; p < c->P; ++p)
     for (int64_t b = 0; b < c->nb; ++b) {
-      float *R = w.R + (p * c->nb + b) * 256;
-      carry(R, R, x.fade == FLAT ? nullptr : x.whole + b * 16, {x.past[Q] + b * 256, w.rows[Q] + p * 256},
+      w.near.ahead.fetch(1);
+      float *at = R + (p * c->nb + b) * 256;
+      carry(at, at, x.fade == FLAT ? nullptr : x.whole + b * 16, {x.past[Q] + b * 256, w.rows[Q] + p * 256},
             {c->readers > 1 ? x.past[H] + b * 256 : nullptr, w.rows[H] + p * 256});
     }
 }
 
-void backward_head(const Gated *c, BackwardScratch &w, const Sequence &seq, int64_t h) {
-  const int64_t state = (seq.at * c->H + h) * c->D * c->V, length = seq.t1 - seq.t0, size = SEGMENT * C;
-  panels_in(c, w.R, c->gs ? c->gs + state : nullptr);
+void backward_heads(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads) {
+  const int64_t length = seq.t1 - seq.t0, size = SEGMENT * C, count = heads.to - heads.from;
+  const auto state = [&](int64_t h) { return (seq.at * c->H + h) * c->D * c->V; };
+  for (int64_t i = 0; i < count; ++i)
+    panels_in(c, w.R + i * c->nS, c->gs ? c->gs + state(heads.from + i) : nullptr);
   for (int64_t segment = (length + size - 1) / size; segment-- > 0;) {
     const int64_t t = seq.t0 + segment * size, left = seq.t1 - t < size ? seq.t1 - t : size;
     const int64_t chunks = (left + C - 1) / C;
-    memcpy(w.S, c->kept + ((first_slot(c, seq) + segment) * c->H + h) * c->nS, c->nS * sizeof(float));
-    recompute(c, w, seq, h, t, chunks);
-    for (int64_t j = chunks; j-- > 0;) backward_chunk(c, w, seq, h, t + j * C, j);
+    w.near.plan(segment > 0 ? t - size : t, t, count * chunks);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t h = heads.from + i;
+      memcpy(w.S, c->kept + ((first_slot(c, seq) + segment) * c->H + h) * c->nS, c->nS * sizeof(float));
+      recompute(c, w, seq, heads, h, t, chunks);
+      for (int64_t j = chunks; j-- > 0;) backward_chunk(c, w, w.R + i * c->nS, seq, h, t + j * C, j);
+    }
   }
-  if (c->ds0) panels_out(c, c->ds0 + state, w.R);
+  for (int64_t i = 0; i < count && c->ds0; ++i) panels_out(c, c->ds0 + state(heads.from + i), w.R + i * c->nS);
 }
 
 }  // namespace

@@ -59,12 +59,12 @@ INLINE vf fading(vf exponent) { return exp_in_range<true>(max_(exponent, -87.0f)
 // ---- decays
 
 // One decay per head: sums in float64, so that differences of them are exact.
-void head_decay(const Gated *c, Chunk &x, Rows decay, int64_t &faults) {
+void head_decay(const Gated *c, Chunk &x, Rows decay, int64_t *faults) {
   double sums[C], sum = 0.0;
   for (int i = 0; i < C; ++i) {
     const float g = x.valid[i] != 0.0f ? decay.p[i * decay.stride] : 0.0f;
-    if (g > 0.0f) faults |= GROWS;
-    if (g != g || g > 3e38f) faults |= NOT_FINITE;
+    if (faults && g > 0.0f) *faults |= GROWS;
+    if (faults && (g != g || g > 3e38f)) *faults |= NOT_FINITE;
     sum += x.g[i] = g < FORGOTTEN ? FORGOTTEN : g;
     sums[i] = sum;
   }
@@ -80,7 +80,7 @@ void head_decay(const Gated *c, Chunk &x, Rows decay, int64_t &faults) {
 }
 
 // Sum the decays per channel of tokens 0 .. i into `to`; true if every sum stays above GENTLE.
-bool channel_sums(const Gated *c, Chunk &x, float *to, int64_t &faults) {
+bool channel_sums(const Gated *c, Chunk &x, float *to, int64_t *faults) {
   vf least = {}, most = {}, wild = {};
   for (int64_t b = 0; b < c->nb; ++b)
     for (int n = 0; n < NT; ++n) {
@@ -98,9 +98,9 @@ bool channel_sums(const Gated *c, Chunk &x, float *to, int64_t &faults) {
     }
   bool mild = true;
   for (int n = 0; n < VL; ++n) {
-    if (!(least[n] > GENTLE)) mild = false;
-    if (most[n] > 0.0f) faults |= GROWS;
-    if (wild[n] != 0.0f) faults |= NOT_FINITE, mild = false;
+    if (!(least[n] > GENTLE) || wild[n] != 0.0f) mild = false;
+    if (faults && most[n] > 0.0f) *faults |= GROWS;
+    if (faults && wild[n] != 0.0f) *faults |= NOT_FINITE;
   }
   return mild;
 }
@@ -118,7 +118,7 @@ void channel_far(const Gated *c, const Chunk &x, float *to) {
     }
 }
 
-void channel_decay(const Gated *c, Chunk &x, Rows decay, int64_t &faults) {
+void channel_decay(const Gated *c, Chunk &x, Rows decay, int64_t *faults) {
   const int64_t nat = c->nb * 256;
   float *near = x.room[0], *down = x.room[1];
   load_natural<IDENTITY>(x.g, decay, c->D, x.valid);
@@ -143,56 +143,67 @@ void channel_decay(const Gated *c, Chunk &x, Rows decay, int64_t &faults) {
 // ---- keys and queries
 
 float longest(const float *x, int64_t nb) {  // the largest |x|^2 of the 16 tokens
-  float most = 0.0f;
-  for (int i = 0; i < C; ++i) {
-    vf square = {};
-    for (int64_t b = 0; b < nb; ++b)
-      UNROLL(4) for (int n = 0; n < NT; ++n) {
+  float squares[256], columns[256];
+  for (int i = 0; i < C; ++i)
+    for (int n = 0; n < NT; ++n) {
+      vf square = {};
+      for (int64_t b = 0; b < nb; ++b) {
         const vf y = load(x + b * 256 + i * 16 + n * VL);
         square += y * y;
       }
-    const float s = sum(square);
-    most = s > most ? s : most;
+      store(squares + i * 16 + n * VL, square);
+    }
+  transpose16(columns, squares, 16);
+  float most = 0.0f;
+  for (int n = 0; n < NT; ++n) {
+    vf all = {};
+    for (int i = 0; i < 16; ++i) all += load(columns + i * 16 + n * VL);
+    for (int l = 0; l < VL; ++l) most = all[l] > most ? all[l] : most;
   }
   return most;
 }
 
-void load_tokens(const Gated *c, Chunk &x, const Sequence &seq, int64_t h, int64_t t, bool queries, int64_t &faults) {
+void check_rates(const Gated *c, const Chunk &x, int64_t *faults) {
+  vf least = {}, most = {};
+  for (int64_t i = 0; i < c->nb * 256; i += VL) {
+    const vf a = load(x.rate + i);
+    least = a < least ? a : least;
+    most = a > most ? a : most;
+  }
+  for (int n = 0; n < VL; ++n)
+    if (least[n] < 0.0f || most[n] > 1.0f) *faults |= RATE;
+}
+
+void load_tokens(const Gated *c, Chunk &x, const Sequence &seq, int64_t h, int64_t t, bool queries, int64_t *faults) {
   x.t = t;
   x.n = seq.t1 - t < C ? seq.t1 - t : C;
   const uint8_t *mask = c->mask ? c->mask + seq.b * c->T + t : nullptr;
   for (int i = 0; i < C; ++i) x.valid[i] = i < x.n && (!mask || mask[i]) ? 1.0f : 0.0f;
-  vf wild = {};
+  const auto load_keys = [&](float *to, Rows from) {
+    if (!faults) return load_natural<IDENTITY>(to, from, c->D, x.valid);
+    if (!load_values(to, from, c->D, x.valid)) *faults |= NOT_FINITE;
+  };
   if (queries) load_natural<IDENTITY>(x.x[Q], gated_q(c, seq, h, t), c->D, x.valid);
-  load_rows<IDENTITY, true>(x.w[K], gated_k(c, seq, h, t), c->D, x.valid, wild);
+  load_keys(x.w[K], gated_k(c, seq, h, t));
   if (c->rule == DELTA) {
     const Rows beta = gated_beta(c, seq, h, t);
     for (int i = 0; i < C; ++i) {
       const float y = x.beta[i] = x.valid[i] != 0.0f ? beta.p[i * beta.stride] : 0.0f;
-      if (y * 0.0f != 0.0f) faults |= NOT_FINITE;
-      if (y < 0.0f || y > 2.0f) faults |= BETA;
+      if (faults && y * 0.0f != 0.0f) *faults |= NOT_FINITE;
+      if (faults && (y < 0.0f || y > 2.0f)) *faults |= BETA;
     }
-    if (longest(x.w[K], c->nb) > LONGEST) faults |= LONG_KEY;
   }
   if (c->rule == REMOVAL) {
-    load_rows<IDENTITY, true>(x.x[H], gated_erase(c, seq, h, t), c->D, x.valid, wild);
-    load_rows<IDENTITY, true>(x.rate, gated_rate(c, seq, h, t), c->D, x.valid, wild);
-    vf least = {}, most = {};
-    for (int64_t i = 0; i < c->nb * 256; i += VL) {
-      const vf a = load(x.rate + i);
-      least = a < least ? a : least;
-      most = a > most ? a : most;
-      store(x.w[B] + i, a * load(x.x[H] + i));
-    }
-    for (int n = 0; n < VL; ++n)
-      if (least[n] < 0.0f || most[n] > 1.0f) faults |= RATE;
-    if (longest(x.x[H], c->nb) > LONGEST) faults |= LONG_KEY;
+    load_keys(x.x[H], gated_erase(c, seq, h, t));
+    load_keys(x.rate, gated_rate(c, seq, h, t));
+    multiply(x.w[B], x.rate, x.x[H], c->nb * 256);
+    if (faults) check_rates(c, x, faults);
   }
-  if (sum(wild) != 0.0f) faults |= NOT_FINITE;
+  if (faults && c->rule != PLAIN && longest(x.x[H], c->nb) > LONGEST) *faults |= LONG_KEY;
 }
 
-// Load 16 tokens of a head and scale them; `queries`: those that read the output too.
-void load_chunk(const Gated *c, Chunk &x, const Sequence &seq, int64_t h, int64_t t, bool queries, int64_t &faults) {
+// Load 16 tokens of a head and scale them; `queries`: those that read the output too; `faults`: look for some, or null.
+void load_chunk(const Gated *c, Chunk &x, const Sequence &seq, int64_t h, int64_t t, bool queries, int64_t *faults) {
   load_tokens(c, x, seq, h, t, queries, faults);
   const int64_t nat = c->nb * 256;
   const int first = queries ? Q : H;

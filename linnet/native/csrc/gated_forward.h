@@ -6,11 +6,15 @@ namespace {
 
 // Keep writers up to the reader (q) or before it (h), times L if there is one decay per head.
 void keep_past(float *A, const Chunk &x, int reader) {
-  for (int i = 0; i < C; ++i) {
-    const int end = reader == Q ? i + 1 : i;
-    for (int j = 0; j < end && x.fade == HEAD; ++j) A[i * C + j] *= x.L[i * C + j];
-    for (int j = end; j < C; ++j) A[i * C + j] = 0.0f;
-  }
+  vi lane;
+  for (int n = 0; n < VL; ++n) lane[n] = n;
+  const int most = reader == Q ? 0 : -1;
+  for (int i = 0; i < C; ++i)
+    for (int n = 0; n < NT; ++n) {
+      float *at = A + i * C + n * VL;
+      const vf weight = x.fade == HEAD ? load(at) * load(x.L + i * C + n * VL) : load(at);
+      store(at, (vf)((vi)weight & (lane + n * VL <= i + most)));
+    }
 }
 
 // The weights of all pairs of reader and writer.
@@ -71,39 +75,27 @@ void carry_panel(const Gated *c, const Chunk &x, float *to, const float *from, c
 
 struct ForwardScratch {
   Chunk x;
-  float *S, *v, *solved, *room;
+  Near near;
+  float *S,  // of each head of the task
+       *v, *solved, *room;
 };
 
-void forward_room(const Gated *c, Arena &a, ForwardScratch &w) {
+void forward_room(const Gated *c, int64_t heads, Arena &a, ForwardScratch &w) {
   chunk_room(c, a, w.x);
-  w.S = a.take(c->nS);
+  w.S = a.take(heads * c->nS);
   w.v = a.take(c->P * 256);
   w.solved = a.take(256), w.room = a.take(256);
 }
 
-// Bring the rows of 4 of the next chunk's tokens near: panel by panel, not all together.
-void bring_near(const Gated *c, const Sequence &seq, int64_t h, int64_t t, int64_t part, bool grads) {
-  const int64_t from = t + part * 4, to = from + 4 < seq.t1 ? from + 4 : seq.t1;
-  for (int64_t i = from; i < to; ++i) {
-    const float *rows[] = {gated_q(c, seq, h, i).p, gated_k(c, seq, h, i).p, c->G > 1 ? gated_decay(c, seq, h, i).p : nullptr,
-                           c->rule == REMOVAL ? gated_erase(c, seq, h, i).p : nullptr,
-                           c->rule == REMOVAL ? gated_rate(c, seq, h, i).p : nullptr};
-    for (const float *p : rows)
-      for (int64_t d = 0; p && d < c->D; d += 16) __builtin_prefetch(p + d, 0, 2);
-    const float *wide[] = {gated_v(c, seq, h, i).p, grads ? gated_g(c, seq, h, i).p : nullptr};
-    for (const float *p : wide)
-      for (int64_t d = 0; p && d < c->V; d += 16) __builtin_prefetch(p + d, 0, 2);
-  }
-}
-
-void forward_chunk(const Gated *c, ForwardScratch &w, const Sequence &seq, int64_t h, int64_t t, int64_t &faults) {
+void forward_chunk(const Gated *c, ForwardScratch &w, float *state, const Sequence &seq, int64_t h, int64_t t,
+                   int64_t &faults) {
   Chunk &x = w.x;
-  load_chunk(c, x, seq, h, t, true, faults);
+  load_chunk(c, x, seq, h, t, true, &faults);
   if (!load_values(w.v, gated_v(c, seq, h, t), c->V, x.valid)) faults |= NOT_FINITE;
   pair_scores(c, x, true);
   for (int64_t p = 0; p < c->P; ++p) {
-    if (p < 4) bring_near(c, seq, h, t + C, p, false);
-    float *S = w.S + p * c->nb * 256;
+    w.near.ahead.fetch(w.near.units);
+    float *S = state + p * c->nb * 256;
     const float *v = w.v + p * 256;
     if (c->rule != PLAIN) erased(c, x, w.solved, v, S);
     const Values values = values_of(c, x, v, w.solved, w.room);
@@ -114,16 +106,30 @@ void forward_chunk(const Gated *c, ForwardScratch &w, const Sequence &seq, int64
   }
 }
 
-void forward_head(const Gated *c, ForwardScratch &w, const Sequence &seq, int64_t h, int64_t &faults) {
-  const int64_t state = (seq.at * c->H + h) * c->D * c->V;
-  panels_in(c, w.S, c->s0 ? c->s0 + state : nullptr);
-  int64_t slot = first_slot(c, seq);
-  for (int64_t t = seq.t0; t < seq.t1; t += C) {
-    if (c->kept && (t - seq.t0) % (SEGMENT * C) == 0)
-      memcpy(c->kept + (slot++ * c->H + h) * c->nS, w.S, c->nS * sizeof(float));
-    forward_chunk(c, w, seq, h, t, faults);
+// A block is a segment, or as much of it as may be near; the first is one chunk, since nothing brought it near.
+void forward_heads(const Gated *c, ForwardScratch &w, const Sequence &seq, const Heads &heads, int64_t &faults) {
+  const int64_t count = heads.to - heads.from;
+  int64_t fit = NEAR_BYTES / (4 * C * count * token_floats(c, false)), size = 1;
+  const int64_t most = fit < 1 ? 1 : fit > SEGMENT ? SEGMENT : fit;
+  const auto state = [&](int64_t h) { return (seq.at * c->H + h) * c->D * c->V; };
+  for (int64_t i = 0; i < count; ++i)
+    panels_in(c, w.S + i * c->nS, c->s0 ? c->s0 + state(heads.from + i) : nullptr);
+  for (int64_t t = seq.t0, next; t < seq.t1; t = next, size = size * 2 < most ? size * 2 : most) {
+    next = t + size * C < seq.t1 ? t + size * C : seq.t1;
+    const int64_t after = size * 2 < most ? size * 2 : most;
+    w.near.plan(next, next + after * C < seq.t1 ? next + after * C : seq.t1, count * size);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t h = heads.from + i;
+      for (int64_t at = t; at < next; at += C) {
+        if (c->kept && (at - seq.t0) % (SEGMENT * C) == 0)
+          memcpy(c->kept + ((first_slot(c, seq) + (at - seq.t0) / (SEGMENT * C)) * c->H + h) * c->nS, w.S + i * c->nS,
+                 c->nS * sizeof(float));
+        w.near.start(c, seq, heads, false);
+        forward_chunk(c, w, w.S + i * c->nS, seq, h, at, faults);
+      }
+    }
   }
-  if (c->s_out) panels_out(c, c->s_out + state, w.S);
+  for (int64_t i = 0; i < count && c->s_out; ++i) panels_out(c, c->s_out + state(heads.from + i), w.S + i * c->nS);
 }
 
 }  // namespace

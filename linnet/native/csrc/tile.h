@@ -30,7 +30,7 @@ struct Rows {  // consecutive tokens of one head
 // all together they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product,
 // and a row ends on a whole unit: few branches, all easy to predict.
 struct Ahead {
-  static constexpr int MOST = 5, LINES = 6;
+  static constexpr int MOST = 8, LINES = 6;
   const float *row[MOST];
   int64_t stride[MOST], units[MOST];  // units per row
   int tensors = 0, at = 0;

@@ -38,11 +38,11 @@ def check_values(x: Inputs, mask: Tensor | None) -> None:
     if least is not None and most is not None and (least < 0 or most > 1):
         raise ArgumentError("rate", least if least < 0 else most, "from 0 to 1", "use sigmoid(...)")
     keys = x.erase if removal else x.k if x.beta is not None else None
-    if keys is not None and (most := _extreme(keys.detach().float().square().sum(-1), mask)) is not None:
-        if most > LONGEST:
-            name = "remove" if removal else "k"
-            way_out = f"use torch.nn.functional.normalize({name}, dim=-1)"
-            raise ArgumentError(f"the length of a key in {name}", most**0.5, "1, or less", way_out)
+    longest = None if keys is None else _extreme(keys.detach().float().square().sum(-1), mask)
+    if longest is not None and longest > LONGEST:
+        name = "remove" if removal else "k"
+        way_out = f"use torch.nn.functional.normalize({name}, dim=-1)"
+        raise ArgumentError(f"the length of a key in {name}", longest**0.5, "1, or less", way_out)
 
 
 def _extreme(x: Tensor | None, mask: Tensor | None, least: bool = False) -> float | None:
