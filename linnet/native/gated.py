@@ -18,7 +18,7 @@ from .call import Function
 from .gate import CPU, dense, strided
 from .memory import empty
 
-FORWARD, BACKWARD = Function(structs.Gated), Function(structs.GatedBackward)
+FORWARD, BACKWARD = Function(structs.GatedForward), Function(structs.GatedBackward)
 NOT_FINITE, GROWS, BETA, LONG_KEY, RATE = 1, 2, 4, 8, 16  # enum Fault of csrc/gated.h
 PLAIN, DELTA, REMOVAL = 0, 1, 2  # enum Rule
 SEGMENT = 128  # tokens between the states that are kept for the backward pass

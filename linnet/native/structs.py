@@ -102,10 +102,10 @@ GATED_SIZES = """
 
 
 @declare
-class Gated(Call):
+class GatedForward(Call):
     """out, the state after the last token, and states for the backward pass."""
 
-    function = "linnet_gated"
+    function = "linnet_gated_forward"
     fields = f"""
         float*  out[B,T,H,V] s_out[S,H,D,V] kept[slots,H,floats]
         int64*  faults[1]

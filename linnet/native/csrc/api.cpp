@@ -96,7 +96,7 @@ static int check_gated(const C *c) {
   return check_starts(c->cu, c->S, c->B, c->T);
 }
 
-static int check(const linnet_gated_call *c) { return c->faults ? check_gated(c) : LINNET_BAD_ARGUMENT; }
+static int check(const linnet_gated_forward_call *c) { return c->faults ? check_gated(c) : LINNET_BAD_ARGUMENT; }
 static int check(const linnet_gated_backward_call *c) { return c->kept ? check_gated(c) : LINNET_BAD_ARGUMENT; }
 
 template <class C>

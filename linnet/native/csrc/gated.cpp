@@ -44,7 +44,7 @@ int gated_tasks(const Gated *c, int64_t heads, double products, Room room, Task 
   return status;
 }
 
-int gated(const linnet_gated_call *call) {
+int gated_forward(const linnet_gated_forward_call *call) {
   const Gated all = gated_call(call), *const c = &all;
   int64_t faults = 0;
   const auto task = [&](ForwardScratch &w, const Sequence &seq, const Heads &heads) {

@@ -57,9 +57,9 @@ void complete(Gated &a) {
 
 #define COPY(type, name) a.name = (decltype(a.name))c->name;
 
-Gated gated_call(const linnet_gated_call *c) {
+Gated gated_call(const linnet_gated_forward_call *c) {
   Gated a = {};
-  LINNET_FIELDS_gated(COPY)
+  LINNET_FIELDS_gated_forward(COPY)
   complete(a);
   return a;
 }

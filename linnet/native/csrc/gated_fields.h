@@ -23,7 +23,7 @@
   FIELD(linnet_strides, decay_strides) FIELD(linnet_strides, beta_strides) FIELD(linnet_strides, erase_strides)   \
   FIELD(linnet_strides, rate_strides) FIELD(int64_t, threads)
 
-#define LINNET_FIELDS_gated(FIELD)                                                                                \
+#define LINNET_FIELDS_gated_forward(FIELD)                                                                                \
   FIELD(float *, out)      /* [B,T,H,V] */                                                                        \
   FIELD(float *, s_out)    /* [S,H,D,V] final state (null: not wanted) */                                         \
   FIELD(float *, kept)     /* [slots,H,floats] states for the backward pass (null: not kept); see gated.h */      \

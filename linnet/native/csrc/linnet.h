@@ -25,7 +25,7 @@ enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_
 
 // By the source that defines them: linear.cpp, gated.cpp, nn.cpp, decode.cpp, icl.cpp.
 #define LINNET_LINEAR_CALLS(CALL) CALL(forward) CALL(backward) CALL(step)
-#define LINNET_GATED_CALLS(CALL) CALL(gated) CALL(gated_backward)
+#define LINNET_GATED_CALLS(CALL) CALL(gated_forward) CALL(gated_backward)
 #define LINNET_ROW_CALLS(CALL)                                                                                    \
   CALL(norm) CALL(norm_backward) CALL(activation) CALL(activation_backward) CALL(rotate) CALL(cross_entropy)      \
   CALL(column_sums) CALL(causal_conv) CALL(causal_conv_backward)
