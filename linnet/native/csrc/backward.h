@@ -39,7 +39,9 @@ const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides
     const float *inner = s.quad || !x.otherT ? nullptr : x.otherT + blk * 256;
     grads(w.d + blk * 256, st.S + blk * 256, step, panels, x.lanes, st.z + blk * 16, x.weight, inner, w.W, w.ahead);
     if (keep)
-      for (int64_t p = 0; p < s.P; ++p) add_block(s, w, st, x.other, x.other_features, x.values, blk, p);
+      by_pairs(s.P, [&](int64_t p, int64_t n) {
+        add_block(s, w, st, x.other, x.other_features, x.values, blk, p, n);
+      });
   }
   if (!s.quad) return w.d;
   inner_grads(s, w, x.otherT);
@@ -116,7 +118,9 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
     }
   }
   const RowsOut dv = {c->dv + ((sp.b * c->Tk + t) * c->H + h) * c->V, c->H * c->V, n, c->V, s.stream_v};
-  for (int64_t p = 0; p < s.P; ++p) read_panel(s, w, st, dv, p, c->causal ? -1 : 0, w.kn, w.fk, w.gn, nullptr);
+  by_pairs(s.P, [&](int64_t p, int64_t panels) {
+    read_panels(s, w, st, dv, p, panels, c->causal ? -1 : 0, w.kn, w.fk, w.gn, nullptr);
+  });
   const Sides sides = {w.kT, w.qn, c->causal ? w.qT : nullptr, w.fq, w.gn, w.vT, w.ones};
   const float *result = map_grads(s, w, st, sides, keep);
   store_grad_by_kind[c->kind](c->dk + ((sp.b * c->Tk + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.kn,

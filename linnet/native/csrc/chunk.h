@@ -57,34 +57,45 @@ INLINE void load_k(const Shape &s, Scratch &w, Rows k, bool transposed) {
   if (s.quad) build_features(w.fk, s.m, w.kT, w.valid);
 }
 
-// S += phi(x)^T w over 16 tokens: the 16 features of block blk, panel p.
+// S += phi(x)^T w over 16 tokens: the 16 features of block blk, `panels` panels (1 or PAIR) from p on.
 INLINE void add_block(const Shape &s, Scratch &ws, const Stream &st, const float *natural, const float *features,
-                      const float *w, int64_t blk, int64_t p) {
-  const int64_t at = (p * s.Fp + blk * 16) * 16;
+                      const float *w, int64_t blk, int64_t p, int64_t panels) {
+  const int64_t step = s.Fp * 16, at = p * step + blk * 256;
   float *S = st.S + at, *E = st.E ? st.E + at : nullptr;
+  const float *a = (s.quad ? features : natural) + blk * 256;
+  w += p * 256;
   if (s.quad)
-    update<16, 1>(S, E, features + blk * 256, w + p * 256, ws.ahead);
+    panels == PAIR ? update_pair<16, 1>(S, E, step, a, w, ws.ahead) : update<16, 1>(S, E, a, w, ws.ahead);
   else
-    update<1, 16>(S, E, natural + blk * 256, w + p * 256, ws.ahead);
+    panels == PAIR ? update_pair<1, 16>(S, E, step, a, w, ws.ahead) : update<1, 16>(S, E, a, w, ws.ahead);
+}
+
+// do_panels(p, panels): all panels, PAIR at a time as long as there are so many.
+template <class F>
+INLINE void by_pairs(int64_t panels, F do_panels) {
+  for (int64_t p = 0; p < panels; p += PAIR) do_panels(p, panels - p < PAIR ? 1 : PAIR);
 }
 
 INLINE void add_outer(const Shape &s, Scratch &ws, Stream &st, const float *natural, const float *features,
                       const float *w, int64_t panels) {
-  for (int64_t p = 0; p < panels; ++p)
-    for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, ws, st, natural, features, w, blk, p);
+  by_pairs(panels, [&](int64_t p, int64_t n) {
+    for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, ws, st, natural, features, w, blk, p, n);
+  });
   st.live = true;
 }
 
-// 16 columns of output, panel p: the contribution of the state, and (causal, see tile.h) that of A.
-INLINE void read_panel(const Shape &s, Scratch &w, const Stream &st, RowsOut o, int64_t p, int causal,
-                       const float *natural, const float *features, const float *values, const float *factor) {
-  const float *S = st.S + p * s.Fp * 16;
+// Columns of output from panel p on: the contribution of the state, and (causal, see tile.h) that of A.
+INLINE void read_panels(const Shape &s, Scratch &w, const Stream &st, RowsOut o, int64_t p, int64_t panels, int causal,
+                        const float *natural, const float *features, const float *values, const float *factor) {
+  const int64_t step = s.Fp * 16, nb = st.live ? s.nbF : 0;
   o.p += p * 16;
-  o.width = o.width - p * 16 < 16 ? o.width - p * 16 : 16;
+  o.width -= p * 16;
+  if (o.width > panels * 16) o.width = panels * 16;
+  const Reading r = {o, causal, w.A, values + p * 256, st.S + p * step, 256, step, factor, nullptr, nullptr};
   if (s.quad)
-    read<1, 16>(o, causal, w.A, values + p * 256, features, S, st.live ? s.nbF : 0, factor, w.ahead);
+    panels == PAIR ? read_pair<1, 16>(r, features, nb, w.ahead) : read_one<1, 16>(r, features, nb, w.ahead);
   else
-    read<16, 1>(o, causal, w.A, values + p * 256, natural, S, st.live ? s.nbD : 0, factor, w.ahead);
+    panels == PAIR ? read_pair<16, 1>(r, natural, nb, w.ahead) : read_one<16, 1>(r, natural, nb, w.ahead);
 }
 
 // z += sum_t weight_t phi(x_t)

@@ -21,8 +21,8 @@ NOINLINE void add_non_finite(Scratch &w, const RowsOut &o, int64_t p) {
     }
 }
 
-// Panel by panel: the outputs, then (keep) the update with the same tokens' keys while the panel is in the first-level
-// cache.
+// Panels by panels: the outputs, then (keep) the update with the same tokens' keys while the panels are in the
+// first-level cache.
 void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, const Part &part, int causal,
                   bool keep, bool finite = true) {
   const Attention *c = s.c;
@@ -33,12 +33,11 @@ void write_output(const Shape &s, Scratch &w, Stream &st, const Span &sp, const 
     for (int i = 0; i < n; ++i) c->inv[(sp.b * c->Tq + t + i) * c->H + h] = w.inv[i];
   const linnet_strides &to = c->o_strides;
   const RowsOut o = {c->out + sp.b * to.b + t * to.t + h * to.h + part.v0, to.t, n, part.V, s.stream_v};
-  for (int64_t p = 0; p < part.panels; ++p) {
-    read_panel(s, w, st, o, p, causal, w.qn, w.fq, finite ? w.vp : w.vT, w.inv);
-    if (!finite) add_non_finite(w, o, p);
-    if (keep)
-      for (int64_t blk = 0; blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p);
-  }
+  by_pairs(part.panels, [&](int64_t p, int64_t panels) {
+    read_panels(s, w, st, o, p, panels, causal, w.qn, w.fq, finite ? w.vp : w.vT, w.inv);
+    for (int64_t i = p; !finite && i < p + panels; ++i) add_non_finite(w, o, i);
+    for (int64_t blk = 0; keep && blk < s.nbF; ++blk) add_block(s, w, st, w.kn, w.fk, w.vp, blk, p, panels);
+  });
   if (!keep) return;
   st.live = true;
   add_sums(s, w, st, w.kn, w.valid, false);

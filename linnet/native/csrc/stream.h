@@ -208,6 +208,7 @@ INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &
   if (keys) w.ahead.add(v_rows(c, sp, h, t, part.v0), more * c->v_strides.h + part.V);
   if (grads) w.ahead.add(g_rows(c, sp, h, t), more * c->g_strides.h + c->V);
   if (grads && c->normalize) w.ahead.add(out_rows(c, sp, h, t), more * c->o_strides.h + c->V);
+  w.ahead.pace(TILES * s.nbF * part.panels * (grads && keys ? 2 : 1));
   w.ahead.start();
 }
 

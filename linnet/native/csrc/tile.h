@@ -9,16 +9,22 @@
 
 namespace {
 
-template <int MR, int SAI, int SAK, int FROM = 0, int TO = MR>
-INLINE void mac(vf (&c)[MR][NT], const float *a, const float *b, int64_t K) {  // rows [FROM, TO) of the tile
+// The same with NP panels of b side by side, `step` floats apart: every broadcast number serves NP times as many sums.
+template <int MR, int NP, int SAI, int SAK, int FROM = 0, int TO = MR>
+INLINE void mac_panels(vf (&c)[MR][NP * NT], const float *a, const float *b, int64_t step, int64_t K) {  // rows [FROM, TO)
   UNROLL(4) for (int64_t k = 0; k < K; ++k) {
-    vf bv[NT];
-    UNROLL(4) for (int n = 0; n < NT; ++n) bv[n] = load(b + k * 16 + n * VL);
+    vf bv[NP * NT];
+    UNROLL(4) for (int n = 0; n < NP * NT; ++n) bv[n] = load(b + n / NT * step + k * 16 + n % NT * VL);
     UNROLL(16) for (int i = FROM; i < TO; ++i) {
       const float ai = a[i * SAI + k * SAK];
-      UNROLL(4) for (int n = 0; n < NT; ++n) c[i][n] += ai * bv[n];
+      UNROLL(4) for (int n = 0; n < NP * NT; ++n) c[i][n] += ai * bv[n];
     }
   }
+}
+
+template <int MR, int SAI, int SAK, int FROM = 0, int TO = MR>
+INLINE void mac(vf (&c)[MR][NT], const float *a, const float *b, int64_t K) {
+  mac_panels<MR, 1, SAI, SAK, FROM, TO>(c, a, b, 0, K);
 }
 
 struct Rows {  // consecutive tokens of one head
@@ -35,12 +41,20 @@ struct Ahead {
   int64_t stride[MOST], units[MOST];  // units per row
   int tensors = 0, at = 0;
   int64_t tokens = 0, i = 0, left = 0;  // left: units of this row
+  int64_t rate = 1;                     // units for one product
   const float *p = nullptr;
 
   void add(Rows x, int64_t width) {
     row[tensors] = x.p;
     stride[tensors] = x.stride;
     units[tensors++] = (width + 16 * LINES - 1) / (16 * LINES);
+  }
+
+  // Let everything be fetched within `products` products.
+  void pace(int64_t products) {
+    int64_t all = 0;
+    for (int t = 0; t < tensors; ++t) all += units[t] * tokens;
+    rate = (all + products - 1) / products;
   }
 
   void start() {
@@ -50,7 +64,7 @@ struct Ahead {
   }
 
   inline __attribute__((always_inline)) void fetch(int64_t n) {
-    for (; n > 0 && p; --n) {
+    for (n *= rate; n > 0 && p; --n) {
       UNROLL(6) for (int l = 0; l < LINES; ++l) __builtin_prefetch(p + l * 16, 0, 2);
       p += LINES * 16;
       if (--left == 0) next_row();
@@ -68,11 +82,16 @@ struct Ahead {
   }
 };
 
-// CALL(rows of the tile, first row) until all 16 rows are done.
+// CALL(rows of the tile, first row) until all 16 rows are done; ROWS16_PAIR: of tiles two panels wide.
 #if defined(__AVX512F__)
 #define ROWS16(CALL) \
   {                  \
     CALL(16, 0);     \
+  }
+#define ROWS16_PAIR(CALL) \
+  {                       \
+    CALL(8, 0);           \
+    CALL(8, 8);           \
   }
 #elif defined(__AVX2__)
 #define ROWS16(CALL) \
@@ -93,6 +112,21 @@ struct Ahead {
     CALL(2, 12);     \
     CALL(2, 14);     \
   }
+#endif
+
+// Two panels of 16 columns fill 32 registers with tiles of 8 rows: 10 loads for 16 sums, where one panel needs 17. With
+// 16 registers a tile of one panel is as wide as they allow.
+#if defined(__AVX512F__)
+constexpr int PAIR = 2;
+constexpr int TILES = 1;  // per 16 rows of one panel
+#else
+constexpr int PAIR = 1;
+#define ROWS16_PAIR ROWS16
+#if defined(__AVX2__)
+constexpr int TILES = 3;
+#else
+constexpr int TILES = 8;
+#endif
 #endif
 
 // ---- out[16][16] = sum_k a(i, k) b[k][0..15]: scores of 16 x 16 tokens, over nb blocks of 16 steps.
@@ -119,12 +153,12 @@ struct RowsOut {
   bool nontemporal;  // whole, aligned rows only
 };
 
-template <int MR>
-INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *factor) {
+template <int MR, int NP>
+INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NP * NT], const float *factor) {
   UNROLL(16) for (int i = 0; i < MR; ++i) {
     if (row + i >= o.rows) return;
     float *p = o.p + (row + i) * o.stride;
-    UNROLL(4) for (int n = 0; n < NT; ++n) {
+    UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
       const vf x = factor ? c[i][n] * factor[row + i] : c[i][n];
       if (o.nontemporal) {
         stream(p + n * VL, x);
@@ -139,33 +173,61 @@ INLINE void write_rows(const RowsOut &o, int row, vf (&c)[MR][NT], const float *
   }
 }
 
-// causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is not used. A tile skips what no row of it sees.
-template <int MR, int SAI, int SAK>
-NOINLINE void read_tile(const RowsOut *o, int row, int causal, const float *A, const float *w, const float *a,
-                        const float *S, int64_t nb, const float *factor, Ahead *ahead) {
-  vf c[MR][NT] = {};
+// What reading a state takes besides the tensors: causal > 0: row i sees k <= i; causal < 0: row i sees k >= i; 0: A is
+// not used. A tile skips what no row of it sees. Sums start from h[i] z[:] if there is an h.
+struct Reading {
+  RowsOut out;
+  int causal;
+  const float *A;               // [16][16]
+  const float *w, *S;           // a panel of the tokens of A, [16][16]; of the state, [nb * 16][16]
+  int64_t w_step, S_step;       // to their next panels
+  const float *factor, *h, *z;  // [16] rows (null: 1), [16] rows (null: none), [16] columns and more with each panel
+};
+
+template <int MR, int NP, int SAI, int SAK>
+NOINLINE void read_tile(const Reading *r, int row, const float *A, const float *a, int64_t nb, Ahead *ahead) {
+  vf c[MR][NP * NT] = {};
+  const float *w = r->w;
+  const int64_t step = r->w_step;
+  const int causal = r->causal;
+  if (r->h)
+    UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
+      c[i][n] = r->h[row + i] * load(r->z + n * VL);
+    }
   if (MR == 16) {
     const int first = causal < 0 ? 8 : 0;  // the half that all rows see
-    if (causal) mac<MR, 16, 1>(c, A + first, w + first * 16, 8);
-    if (causal > 0) mac<MR, 16, 1, MR / 2, MR>(c, A + 8, w + 8 * 16, 8);
-    if (causal < 0) mac<MR, 16, 1, 0, MR / 2>(c, A, w, 8);
+    if (causal) mac_panels<MR, NP, 16, 1>(c, A + first, w + first * 16, step, 8);
+    if (causal > 0) mac_panels<MR, NP, 16, 1, MR / 2, MR>(c, A + 8, w + 8 * 16, step, 8);
+    if (causal < 0) mac_panels<MR, NP, 16, 1, 0, MR / 2>(c, A, w, step, 8);
   } else if (causal) {
     const int k0 = causal < 0 ? row : 0, k1 = causal > 0 ? row + MR : 16;
-    mac<MR, 16, 1>(c, A + k0, w + k0 * 16, k1 - k0);
+    mac_panels<MR, NP, 16, 1>(c, A + k0, w + k0 * 16, step, k1 - k0);
   }
   for (int64_t blk = 0; blk < nb; ++blk) {
     ahead->fetch(1);
-    mac<MR, SAI, SAK>(c, a + blk * 256, S + blk * 256, 16);
+    mac_panels<MR, NP, SAI, SAK>(c, a + blk * 256, r->S + blk * 256, r->S_step, 16);
   }
-  write_rows<MR>(*o, row, c, factor);
+  write_rows<MR, NP>(r->out, row, c, r->factor);
+}
+
+template <int SAI, int SAK>
+INLINE void read_one(const Reading &x, const float *a, int64_t nb, Ahead &ahead) {
+#define CALL(MR, r) read_tile<MR, 1, SAI, SAK>(&x, r, x.A + (r) * 16, a + (r) * SAI, nb, &ahead)
+  ROWS16(CALL)
+#undef CALL
+}
+
+template <int SAI, int SAK>
+INLINE void read_pair(const Reading &x, const float *a, int64_t nb, Ahead &ahead) {
+#define CALL(MR, r) read_tile<MR, PAIR, SAI, SAK>(&x, r, x.A + (r) * 16, a + (r) * SAI, nb, &ahead)
+  ROWS16_PAIR(CALL)
+#undef CALL
 }
 
 template <int SAI, int SAK>
 INLINE void read(const RowsOut &o, int causal, const float *A, const float *w, const float *a, const float *S,
-                 int64_t nb, const float *factor, Ahead &ahead){
-#define CALL(MR, r) read_tile<MR, SAI, SAK>(&o, r, causal, A + (r) * 16, w, a + (r) * SAI, S, nb, factor, &ahead)
-    ROWS16(CALL)
-#undef CALL
+                 int64_t nb, const float *factor, Ahead &ahead) {
+  read_one<SAI, SAK>({o, causal, A, w, S, 0, 0, factor, nullptr, nullptr}, a, nb, ahead);
 }
 
 // s += x; the rounding error of the sum goes to e (unless null): Fast2Sum, exact while |s| >= |x|.
@@ -176,26 +238,37 @@ INLINE void add_to(float *s, float *e, vf x) {
 }
 
 // ---- S[f][:] += sum_j a(f, j) w[j][:], 16 features x 16 columns. Sums of 16 tokens are rounded into S once.
-template <int MR, int SAI, int SAK, bool EXACT>
-NOINLINE void update_tile(float *S, float *E, const float *a, const float *w) {
-  vf c[MR][NT] = {};
-  mac<MR, SAI, SAK>(c, a, w, C);
-  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
-    add_to(S + i * 16 + n * VL, EXACT ? E + i * 16 + n * VL : nullptr, c[i][n]);
+template <int MR, int NP, int SAI, int SAK, bool EXACT>
+NOINLINE void update_tile(float *S, float *E, int64_t step, const float *a, const float *w) {
+  vf c[MR][NP * NT] = {};
+  mac_panels<MR, NP, SAI, SAK>(c, a, w, 256, C);
+  UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
+    const int64_t at = n / NT * step + i * 16 + n % NT * VL;
+    add_to(S + at, EXACT ? E + at : nullptr, c[i][n]);
   }
 }
 
+#define UPDATE(MR, NP, r, step)                                                              \
+  ahead.fetch(1);                                                                            \
+  if (E)                                                                                     \
+    update_tile<MR, NP, SAI, SAK, true>(S + (r) * 16, E + (r) * 16, step, a + (r) * SAI, w); \
+  else                                                                                       \
+    update_tile<MR, NP, SAI, SAK, false>(S + (r) * 16, nullptr, step, a + (r) * SAI, w)
 template <int SAI, int SAK>
 INLINE void update(float *S, float *E, const float *a, const float *w, Ahead &ahead) {
-#define CALL(MR, r)                                                                \
-  ahead.fetch(1);                                                                  \
-  if (E)                                                                           \
-    update_tile<MR, SAI, SAK, true>(S + (r) * 16, E + (r) * 16, a + (r) * SAI, w); \
-  else                                                                             \
-    update_tile<MR, SAI, SAK, false>(S + (r) * 16, nullptr, a + (r) * SAI, w)
+#define CALL(MR, r) UPDATE(MR, 1, r, 0)
   ROWS16(CALL)
 #undef CALL
 }
+
+// Of two panels, `step` floats apart in S and E and 256 in w.
+template <int SAI, int SAK>
+INLINE void update_pair(float *S, float *E, int64_t step, const float *a, const float *w, Ahead &ahead) {
+#define CALL(MR, r) UPDATE(MR, PAIR, r, step)
+  ROWS16_PAIR(CALL)
+#undef CALL
+}
+#undef UPDATE
 
 // ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as
 // columns.

@@ -14,6 +14,8 @@ INLINE void copy_tail(float *dst, const float *src, int64_t n) {  // 16 floats, 
   for (int i = 0; i < 16; ++i) dst[i] = i < n ? src[i] : 0.0f;
 }
 
+constexpr int BLOCKS = 4 / NT;  // of four vectors, which are mapped together
+
 // wild (CHECK): the sum of x * 0 over all numbers, which is NaN if one of them is NaN or infinite.
 template <int KIND, bool CHECK>
 INLINE void load_rows(float *dst, Rows x, int64_t D, const float *valid, vf &wild) {
@@ -27,7 +29,15 @@ INLINE void load_rows(float *dst, Rows x, int64_t D, const float *valid, vf &wil
     }
     const float *p = x.p + i * x.stride;
     vf own[NT] = {};  // of this row: short chains of additions, side by side
-    for (int64_t b = 0; b < full; ++b) {
+    int64_t b = 0;
+    for (; b + BLOCKS <= full; b += BLOCKS) {
+      vf y[4];
+      UNROLL(4) for (int g = 0; g < 4; ++g) y[g] = load(p + b * 16 + g * VL);
+      if (CHECK) UNROLL(4) for (int g = 0; g < 4; ++g) own[g % NT] += y[g] * 0.0f;
+      phi_each<KIND>(y);
+      UNROLL(4) for (int g = 0; g < 4; ++g) store(d + (b + g / NT) * 256 + g % NT * VL, y[g]);
+    }
+    for (; b < full; ++b) {
       UNROLL(4) for (int n = 0; n < NT; ++n) {
         const vf y = load(p + b * 16 + n * VL);
         if (CHECK) own[n] += y * 0.0f;
