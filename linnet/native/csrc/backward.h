@@ -5,17 +5,9 @@
 //
 // Quadratic kernels take the terms inside a chunk through kappa'(q.k) and the others through their features.
 #pragma once
-#include "chunk.h"
+#include "query_grads.h"
 
 namespace {
-
-// Load the output gradients of 16 queries into gn and h; missing rows get 0.
-INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) {
-  const Attention *c = s.c;
-  const int64_t h = at.h, t = at.t, n = at.n;
-  for (int i = 0; i < C; ++i) w.inv[i] = i < n ? c->inv[(sp.b * c->Tq + t + i) * c->H + h] : 0.0f;
-  load_output_grad(w.gn, w.h, g_rows(c, sp, h, t), out_rows(c, sp, h, t), w.inv, c->V, c->normalize);
-}
 
 // Quadratic kernels: dx [D][16] = sum_j x_j W[j][:] with x [D][16] the other side's tokens (null: none).
 INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
@@ -49,7 +41,7 @@ const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides
   return w.dx;
 }
 
-// dq of 16 tokens, from the state before them and (causal) from their own keys.
+// dq of 16 tokens of a quadratic kernel, from the state before them and (causal) from their own keys.
 void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Place &at, bool keep) {
   const Attention *c = s.c;
   const int64_t h = at.h, t = at.t, n = at.n;
@@ -57,30 +49,27 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
   fill_valid(w.valid, c, sp, t, n, c->causal);
   load_g(s, w, sp, at);
   transpose(w.gT, w.gn, s.P);
-  load_natural_by_kind[c->kind](w.qn, q_rows(c, sp, h, t), c->D, w.valid);
-  if (s.quad) transpose(w.qT, w.qn, s.nbD);
+  load_natural<IDENTITY>(w.qn, q_rows(c, sp, h, t), c->D, w.valid);
+  transpose(w.qT, w.qn, s.nbD);
   if (c->causal) {
     load_k(s, w, k_rows(c, sp, h, t), true);
     load_natural<IDENTITY>(w.vp, v_rows(c, sp, h, t), c->V, w.valid);
     scores<16, 1>(w.W, w.vp, w.gT, s.P);  // rows keys, columns queries
-    if (s.quad) {
-      scores<16, 1>(w.raw, w.kn, w.qT, s.nbD);
-      causal_scores<QUERY_AFTER_KEY>(
-          w.W, [&](vf x, int i, int col) { return (x + load(w.h + col)) * s.m.slope(load(w.raw + i * C + col)); });
-    } else {
-      causal_scores<QUERY_AFTER_KEY>(w.W, [&](vf x, int, int col) { return x + load(w.h + col); });
-    }
+    scores<16, 1>(w.raw, w.kn, w.qT, s.nbD);
+    causal_scores<QUERY_AFTER_KEY>(
+        w.W, [&](vf x, int i, int col) { return (x + load(w.h + col)) * s.m.slope(load(w.raw + i * C + col)); });
   }
   const Sides sides = {w.qT, w.kn, c->causal ? w.kT : nullptr, w.fk, w.vp, w.gT, w.h};
   const float *result = map_grads(s, w, st, sides, keep);
-  store_grad_by_kind[c->kind](c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.qn,
-                              w.valid, s.stream_d);
+  store_grad<IDENTITY>(c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.qn, w.valid,
+                       s.stream_d);
   if (!keep) return;
   st.live = true;
   add_sums(s, w, st, w.kn, w.valid, false);
 }
 
 void dq_task(const Shape &s, Scratch &w, Stream *streams, int64_t seq, int64_t h0, int64_t h1) {
+  if (!s.quad) return query_grad_task(s, w, streams, seq, h0, h1);
   const Attention *c = s.c;
   const Span sp = span_of(c, seq);
   const Part all = {0, c->V, s.P};

@@ -57,6 +57,14 @@ INLINE void load_k(const Shape &s, Scratch &w, Rows k, bool transposed) {
   if (s.quad) build_features(w.fk, s.m, w.kT, w.valid);
 }
 
+// Load the output gradients of 16 queries into gn and h; missing rows get 0.
+INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) {
+  const Attention *c = s.c;
+  const int64_t h = at.h, t = at.t, n = at.n;
+  for (int i = 0; i < C; ++i) w.inv[i] = i < n ? c->inv[(sp.b * c->Tq + t + i) * c->H + h] : 0.0f;
+  load_output_grad(w.gn, w.h, g_rows(c, sp, h, t), out_rows(c, sp, h, t), w.inv, c->V, c->normalize);
+}
+
 // S += phi(x)^T w over 16 tokens: the 16 features of block blk, `panels` panels (1 or PAIR) from p on.
 INLINE void add_block(const Shape &s, Scratch &ws, const Stream &st, const float *natural, const float *features,
                       const float *w, int64_t blk, int64_t p, int64_t panels) {

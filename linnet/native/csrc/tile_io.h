@@ -81,9 +81,10 @@ INLINE void transpose(float *xT, const float *natural, int64_t blocks) {
 
 // Output gradients of 16 tokens: g * inv in natural layout, and h = -(g . out) * inv, the gradient of the denominator.
 NOINLINE void load_output_grad(float *gn, float *h, Rows g, Rows out, const float *inv, int64_t V, bool normalize) {
+  float dots[256], columns[256];
   for (int i = 0; i < C; ++i) {
     const float f = inv[i], *gp = g.p + i * g.stride, *op = out.p + i * out.stride;
-    vf dot = {};
+    vf dot[NT] = {};
     for (int64_t b = 0; b * 16 < V; ++b) {
       const int64_t width = f == 0.0f ? 0 : V - b * 16;
       float grad[16], value[16];
@@ -96,13 +97,44 @@ NOINLINE void load_output_grad(float *gn, float *h, Rows g, Rows out, const floa
       }
       UNROLL(4) for (int n = 0; n < NT; ++n) {
         const vf y = load(x + n * VL);
-        if (normalize) dot += y * load(o + n * VL);
+        if (normalize) dot[n] += y * load(o + n * VL);
         store(gn + b * 256 + i * 16 + n * VL, y * f);
       }
     }
-    h[i] = normalize ? -sum(dot) * f : 0.0f;
+    UNROLL(4) for (int n = 0; n < NT; ++n) store(dots + i * 16 + n * VL, dot[n]);
+  }
+  if (normalize) transpose16(columns, dots, 16);  // the sums of 16 rows side by side
+  for (int n = 0; n < NT; ++n) {
+    vf total = {};
+    if (normalize) UNROLL(16) for (int i = 0; i < 16; ++i) total += load(columns + i * 16 + n * VL);
+    store(h + n * VL, -total * load(inv + n * VL));
   }
 }
+
+// dst rows = d [16][stride] times d phi / d x (from phi, natural layout).
+template <int KIND>
+NOINLINE void store_row_grad(float *dst, int64_t dst_stride, int64_t n, int64_t D, const float *d, int64_t stride,
+                             const float *natural, const float *valid, bool nontemporal) {
+  for (int i = 0; i < n; ++i)
+    for (int64_t b = 0; b * 16 < D; ++b) {
+      const int64_t width = D - b * 16;
+      float *p = dst + i * dst_stride + b * 16, buf[16];
+      UNROLL(4) for (int v = 0; v < NT; ++v) {
+        vf x = load(d + i * stride + b * 16 + v * VL) * dphi<KIND>(load(natural + b * 256 + i * 16 + v * VL));
+        if (valid[i] == 0.0f) x = (vf){};
+        if (nontemporal)
+          stream(p + v * VL, x);
+        else
+          store(width >= 16 ? p + v * VL : buf + v * VL, x);
+      }
+      if (width < 16) memcpy(p, buf, width * sizeof(float));
+    }
+}
+
+typedef void (*StoreRowGrad)(float *, int64_t, int64_t, int64_t, const float *, int64_t, const float *, const float *,
+                             bool);
+const StoreRowGrad store_row_grad_by_kind[] = {store_row_grad<IDENTITY>, store_row_grad<ELU>, store_row_grad<RELU>,
+                                               store_row_grad<RELU2>,    store_row_grad<EXP>, store_row_grad<IDENTITY>};
 
 // dst rows = transpose of dT [D][16] times d phi / d x (from phi, natural layout; null: no factor).
 template <int KIND>
