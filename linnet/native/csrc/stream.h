@@ -208,7 +208,7 @@ INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &
   if (keys) w.ahead.add(v_rows(c, sp, h, t, part.v0), more * c->v_strides.h + part.V);
   if (grads) w.ahead.add(g_rows(c, sp, h, t), more * c->g_strides.h + c->V);
   if (grads && c->normalize) w.ahead.add(out_rows(c, sp, h, t), more * c->o_strides.h + c->V);
-  w.ahead.pace(TILES * s.nbF * part.panels * (grads && keys ? 2 : 1));
+  w.ahead.pace(TILES * s.nbF * part.panels * (queries + keys));
   w.ahead.start();
 }
 
@@ -236,7 +236,7 @@ void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64
   }
 }
 
-constexpr int64_t BLOCK_BYTES = 400 << 10, MAX_BLOCK = 8;  // of one block; chunks
+constexpr int64_t BLOCK_BYTES = 200 << 10, MAX_BLOCK = 8;  // of one block; chunks
 
 // chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or
 // backwards. `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next

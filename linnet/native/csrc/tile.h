@@ -41,7 +41,7 @@ struct Ahead {
   int64_t stride[MOST], units[MOST];  // units per row
   int tensors = 0, at = 0;
   int64_t tokens = 0, i = 0, left = 0;  // left: units of this row
-  int64_t rate = 1;                     // units for one product
+  int64_t products = 1, all = 1, due = 0;  // `all` units in so many products
   const float *p = nullptr;
 
   void add(Rows x, int64_t width) {
@@ -50,11 +50,11 @@ struct Ahead {
     units[tensors++] = (width + 16 * LINES - 1) / (16 * LINES);
   }
 
-  // Let everything be fetched within `products` products.
-  void pace(int64_t products) {
-    int64_t all = 0;
+  // Spread everything evenly over so many products.
+  void pace(int64_t n) {
+    products = n;
+    all = 0;
     for (int t = 0; t < tensors; ++t) all += units[t] * tokens;
-    rate = (all + products - 1) / products;
   }
 
   void start() {
@@ -64,7 +64,7 @@ struct Ahead {
   }
 
   inline __attribute__((always_inline)) void fetch(int64_t n) {
-    for (n *= rate; n > 0 && p; --n) {
+    for (due += n * all; due >= products && p; due -= products) {
       UNROLL(6) for (int l = 0; l < LINES; ++l) __builtin_prefetch(p + l * 16, 0, 2);
       p += LINES * 16;
       if (--left == 0) next_row();
