@@ -69,13 +69,13 @@ INLINE void load_g(const Shape &s, Scratch &w, const Span &sp, const Place &at) 
 INLINE void add_block(const Shape &s, Scratch &ws, const Stream &st, const float *natural, const float *features,
                       const float *w, int64_t blk, int64_t p, int64_t panels) {
   const int64_t step = s.Fp * 16, at = p * step + blk * 256;
-  float *S = st.S + at, *E = st.E ? st.E + at : nullptr;
+  const State x = {st.S + at, st.E ? st.E + at : nullptr, step, !st.live};
   const float *a = (s.quad ? features : natural) + blk * 256;
   w += p * 256;
   if (s.quad)
-    panels == PAIR ? update_pair<16, 1>(S, E, step, a, w, ws.ahead) : update<16, 1>(S, E, a, w, ws.ahead);
+    panels == PAIR ? update_pair<16, 1>(x, a, w, ws.ahead) : update_one<16, 1>(x, a, w, ws.ahead);
   else
-    panels == PAIR ? update_pair<1, 16>(S, E, step, a, w, ws.ahead) : update<1, 16>(S, E, a, w, ws.ahead);
+    panels == PAIR ? update_pair<1, 16>(x, a, w, ws.ahead) : update_one<1, 16>(x, a, w, ws.ahead);
 }
 
 // do_panels(p, panels): all panels, PAIR at a time as long as there are so many.

@@ -12,8 +12,10 @@ namespace {
 // T of one stream from S0 [F][V].
 void import_transposed(const Shape &s, Stream &st, const float *S0, const float *z0) {
   import_state(s, st, nullptr, z0, 0, 0);
-  st.live = S0 || z0;
-  for (int64_t f = 0; S0 && f < s.c->F; ++f)
+  if (!S0) return;
+  memset(st.S, 0, st.nS * sizeof(float));
+  st.live = true;
+  for (int64_t f = 0; f < s.c->F; ++f)
     for (int64_t v = 0; v < s.c->V; ++v) st.S[(f / 16 * 16 * s.P + v) * 16 + f % 16] = S0[f * s.c->V + v];
 }
 
@@ -22,8 +24,9 @@ INLINE void add_values(const Shape &s, Scratch &w, Stream &st, int64_t p, int64_
   const int64_t step = s.P * 256;
   float *T = st.S + p * step;
   for (int64_t blk = 0; blk < s.P; ++blk, T += 256) {
-    const float *a = w.vp + blk * 256, *x = w.kn + p * 256;
-    panels == PAIR ? update_pair<1, 16>(T, nullptr, step, a, x, w.ahead) : update<1, 16>(T, nullptr, a, x, w.ahead);
+    const State x = {T, nullptr, step, !st.live};
+    const float *a = w.vp + blk * 256, *features = w.kn + p * 256;
+    panels == PAIR ? update_pair<1, 16>(x, a, features, w.ahead) : update_one<1, 16>(x, a, features, w.ahead);
   }
 }
 

@@ -120,7 +120,7 @@ struct Scratch {
 struct Stream {
   float *S, *z, *E, *e;  // E, e: null on short sequences
   int64_t nS, since;     // floats of S; chunks since the last fold
-  bool live;             // false: S and z are still zero, reading them can be skipped
+  bool live;             // false: z is still zero and S has not been written; reading them can be skipped
 };
 
 constexpr int64_t FOLD = 1024, LONG = 65536;
@@ -139,11 +139,11 @@ void fold(const Shape &s, Stream &st) {
 }
 
 void import_state(const Shape &s, Stream &st, const float *S0, const float *z0, int64_t v0, int64_t V) {
-  memset(st.S, 0, st.nS * sizeof(float));
+  st.live = S0 || z0;
+  if (st.live) memset(st.S, 0, st.nS * sizeof(float));
   memset(st.z, 0, s.Fp * sizeof(float));
   if (st.E) memset(st.E, 0, st.nS * sizeof(float));
   if (st.e) memset(st.e, 0, s.Fp * sizeof(float));
-  st.live = S0 || z0;
   for (int64_t f = 0; S0 && f < s.c->F; ++f)
     for (int64_t c = 0; c < V; c += 16)
       memcpy(st.S + (c / 16 * s.Fp + f) * 16, S0 + f * s.c->V + v0 + c, (V - c < 16 ? V - c : 16) * sizeof(float));
@@ -230,8 +230,10 @@ void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64
   const Attention *c = s.c;
   for (int64_t h = h0; h < h1; ++h) {
     const int64_t at = seq * c->H + h;
-    if (streams[h - h0].E) fold(s, streams[h - h0]);
-    export_state(s, streams[h - h0], S1 ? S1 + at * c->F * c->V : nullptr, z1 ? z1 + at * c->F : nullptr, part.v0,
+    Stream &st = streams[h - h0];
+    if (st.live && st.E) fold(s, st);
+    if (!st.live && S1) memset(st.S, 0, st.nS * sizeof(float));
+    export_state(s, st, S1 ? S1 + at * c->F * c->V : nullptr, z1 ? z1 + at * c->F : nullptr, part.v0,
                  part.V);
   }
 }

@@ -238,37 +238,54 @@ INLINE void add_to(float *s, float *e, vf x) {
 }
 
 // ---- S[f][:] += sum_j a(f, j) w[j][:], 16 features x 16 columns. Sums of 16 tokens are rounded into S once.
+struct State {
+  float *S, *E;  // E: errors, null if not gathered
+  int64_t step;  // to the next panel
+  bool fresh;    // S holds nothing yet: it is written, not added to
+};
+
 template <int MR, int NP, int SAI, int SAK, bool EXACT>
-NOINLINE void update_tile(float *S, float *E, int64_t step, const float *a, const float *w) {
+NOINLINE void update_tile(float *S, float *E, int64_t step, bool fresh, const float *a, const float *w) {
   vf c[MR][NP * NT] = {};
   mac_panels<MR, NP, SAI, SAK>(c, a, w, 256, C);
+  if (fresh) {
+    UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
+      store(S + n / NT * step + i * 16 + n % NT * VL, c[i][n]);
+    }
+    return;
+  }
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
     const int64_t at = n / NT * step + i * 16 + n % NT * VL;
     add_to(S + at, EXACT ? E + at : nullptr, c[i][n]);
   }
 }
 
-#define UPDATE(MR, NP, r, step)                                                              \
-  ahead.fetch(1);                                                                            \
-  if (E)                                                                                     \
-    update_tile<MR, NP, SAI, SAK, true>(S + (r) * 16, E + (r) * 16, step, a + (r) * SAI, w); \
-  else                                                                                       \
-    update_tile<MR, NP, SAI, SAK, false>(S + (r) * 16, nullptr, step, a + (r) * SAI, w)
+// CALL for the rows of a tile, NP panels wide.
+#define UPDATE(MR, NP, r)                                                                                      \
+  ahead.fetch(1);                                                                                              \
+  if (x.E)                                                                                                     \
+    update_tile<MR, NP, SAI, SAK, true>(x.S + (r) * 16, x.E + (r) * 16, x.step, x.fresh, a + (r) * SAI, w);     \
+  else                                                                                                         \
+    update_tile<MR, NP, SAI, SAK, false>(x.S + (r) * 16, nullptr, x.step, x.fresh, a + (r) * SAI, w)
 template <int SAI, int SAK>
-INLINE void update(float *S, float *E, const float *a, const float *w, Ahead &ahead) {
-#define CALL(MR, r) UPDATE(MR, 1, r, 0)
+INLINE void update_one(const State &x, const float *a, const float *w, Ahead &ahead) {
+#define CALL(MR, r) UPDATE(MR, 1, r)
   ROWS16(CALL)
 #undef CALL
 }
 
-// Of two panels, `step` floats apart in S and E and 256 in w.
 template <int SAI, int SAK>
-INLINE void update_pair(float *S, float *E, int64_t step, const float *a, const float *w, Ahead &ahead) {
-#define CALL(MR, r) UPDATE(MR, PAIR, r, step)
+INLINE void update_pair(const State &x, const float *a, const float *w, Ahead &ahead) {
+#define CALL(MR, r) UPDATE(MR, PAIR, r)
   ROWS16_PAIR(CALL)
 #undef CALL
 }
 #undef UPDATE
+
+template <int SAI, int SAK>
+INLINE void update(float *S, float *E, const float *a, const float *w, Ahead &ahead) {
+  update_one<SAI, SAK>({S, E, 0, false}, a, w, ahead);
+}
 
 // ---- d[f][0..15] = z[f] h[:] + sum_panels sum_m S[f][m] xT[m][:] (+ sum_j a(f, j) W[j][:]), 16 features, tokens as
 // columns.
