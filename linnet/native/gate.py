@@ -53,6 +53,8 @@ def dense(x: T, dtype: torch.dtype = torch.float32) -> T:
 def strided(x: Tensor) -> Tensor:
     """Return float32 with a last stride of 1: the tensor itself if it is that already."""
     try:
+        if x.dtype is torch.float32 and x.stride(-1) == 1 and not x.is_neg():
+            return x
         if x.is_neg():
             x = x.resolve_neg()
         if x.dtype is not torch.float32:

@@ -16,12 +16,14 @@ from torch import Tensor, get_num_threads
 from . import structs
 from .call import Function
 from .gate import dense, strided
-from .library import library, reason
-from .memory import empty
+from .library import library as library
+from .library import reason
+from .memory import empty, empty_like
 
 FORWARD, BACKWARD, STEP = Function(structs.Forward), Function(structs.Backward), Function(structs.Step)
 KINDS = {"identity": 0, "elu": 1, "relu": 2, "relu2": 3, "exp": 4, "polynomial": 5}
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float32,) * 3
 
 
 def unsupported(
@@ -50,7 +52,7 @@ def forward(
     B, T, H, D = q.shape
     V, F, S = v.shape[3], feature_dim(kind, coeffs, D), B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     q, k, wide_v = strided(q), strided(k), strided(v)
-    out = empty(B, T, H, V)
+    out = empty_like(wide_v) if causal else empty(B, T, H, V)
     inv = q.new_empty((B, T, H)) if need_inv else None
     s, z = (q.new_empty((S, H, F, V)), q.new_empty((S, H, F))) if need_state else (None, None)
     mask, cu, s0, z0 = _dense(mask, cu_seqlens, s0, z0)
@@ -74,8 +76,8 @@ def backward(
     B, T, H, D = q.shape
     V, F, S = v.shape[3], feature_dim(kind, coeffs, D), B if cu_seqlens is None else cu_seqlens.shape[0] - 1
     dtypes = q.dtype, k.dtype, v.dtype
-    q, k, v, g, out, inv = (strided(x) for x in (q, k, v, g, out, dense(inv)))
-    dq, dk, dv = empty(B, T, H, D), empty(*k.shape), empty(*v.shape)
+    q, k, v, g, out, inv = strided(q), strided(k), strided(v), strided(g), strided(out), dense(inv)
+    dq, dk, dv = empty_like(q), empty_like(k), empty_like(v)
     ds0, dz0 = (q.new_empty((S, H, F, V)), q.new_empty((S, H, F))) if need_state else (None, None)
     mask, cu, s0, z0 = _dense(mask, cu_seqlens, s0, z0)
     c0, c1, c2 = (*coeffs, 0.0, 0.0, 0.0)[:3]
@@ -86,7 +88,8 @@ def backward(
         q_strides=q.stride(), k_strides=k.stride(), v_strides=v.stride(), causal=causal,
         kind=KINDS[kind], normalize=normalize, threads=get_num_threads(), scale=scale, eps=eps, c0=c0, c1=c1, c2=c2,
     )  # fmt: skip
-    dq, dk, dv = (x if t == torch.float32 else x.to(t) for x, t in zip((dq, dk, dv), dtypes, strict=True))
+    if dtypes != FLOATS:
+        dq, dk, dv = (x.to(dtype) for x, dtype in zip((dq, dk, dv), dtypes, strict=True))
     return dq, dk, dv, ds0, dz0
 
 

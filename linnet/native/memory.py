@@ -43,6 +43,12 @@ def empty(*shape: int) -> Tensor:
     return torch.frombuffer(view, dtype=torch.float32, count=count).view(shape)
 
 
+def empty_like(x: Tensor) -> Tensor:
+    """Return `empty` of the shape of `x`, a float32 tensor."""
+    small = x.numel() * 4 < SMALLEST and x.is_contiguous()
+    return torch.empty_like(x) if small else empty(*x.shape)  # quicker than by its shape
+
+
 def fresh(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return torch.empty(*shape) on the cpu, whatever the default dtype and device are."""
     global _floats

@@ -24,6 +24,7 @@ from ..state import State, check_state
 from .chunks import CHUNK, Batch, Rule
 from .forms import FORMS
 from .operators import attend, by_sequence, empty, needs_graph
+from .usual import run_usual, usual
 
 
 def linear_attention(
@@ -72,9 +73,15 @@ def linear_attention(
     (a call with a non-finite number in a real token may have no finite gradient at all), the parallel form inside
     torch.compile, and devices other than the CPU, where such a number can reach up to a chunk of earlier tokens.
     """
-    if not _usual(q, k, v, 4):
+    simple = usual(q, k, v, 4)
+    if not simple:
         check_qkv(q, k, v, causal)
     phi = resolve(feature_map, q.shape[3])
+    bare = mask is None and cu_seqlens is None and initial_state is None and chunk_size is None
+    if simple and bare and not torch.compiler.is_compiling() and not _prepares(phi):
+        done = run_usual(q, k, v, phi, causal, normalize, scale, eps, output_final_state, form, backend)
+        if done is not None:
+            return done
     rule = Rule(phi.core, causal, normalize, *_numbers(scale, eps, chunk_size))
     if mask is not None:
         check_mask(mask, k.shape[0], k.shape[1], k.device)
@@ -107,7 +114,7 @@ def linear_attention_step(
     The same numbers as `linear_attention` on the whole sequence. Over more than 100,000 steps a float32 state
     accumulates rounding errors; `state.to(dtype=torch.float64)` keeps an endless stream exact at twice the memory.
     """
-    if not _usual(q, k, v, 3):
+    if not usual(q, k, v, 3):
         check_step(q, k, v)
     phi = resolve(feature_map, q.shape[2])
     rule = Rule(phi.core, True, normalize, *_numbers(scale, eps, None))
@@ -218,23 +225,6 @@ def _numbers(scale: float | None, eps: float, chunk_size: int | None) -> tuple[f
     elif not is_whole(chunk_size, 1):
         raise ArgumentError("chunk_size", chunk_size, f"a whole number, 1 or more, or None for {CHUNK}")
     return float(scale), float(eps), chunk_size
-
-
-def _usual(q: Tensor, k: Tensor, v: Tensor, axes: int) -> bool:
-    """Return True in a microsecond if the inputs are valid; anything else goes to checks.py for its sentence."""
-    if not (type(q) is type(k) is type(v) is Tensor) or q.is_nested:
-        return False
-    shape, dtype, device = q.shape, q.dtype, q.device
-    return (
-        len(shape) == axes
-        and k.shape == shape
-        and v.shape[:-1] == shape[:-1]
-        and shape[-1] > 0
-        and k.dtype == v.dtype == dtype
-        and k.device == v.device == device
-        and dtype.is_floating_point
-        and q.layout == k.layout == v.layout == torch.strided
-    )
 
 
 def _checked(state: State, rows: int, q: Tensor, v: Tensor, phi: FeatureMap) -> State:
