@@ -146,7 +146,7 @@ struct Heads {
 // The tokens to bring near, divided evenly over `parts` calls of `start`, and each of those over the panels.
 struct Near {
   Ahead ahead;
-  int64_t t, each, end, units;
+  int64_t t, each, end;
 
   void plan(int64_t from, int64_t to, int64_t parts) {
     t = from;
@@ -157,7 +157,6 @@ struct Near {
   void start(const Gated *c, const Sequence &x, const Heads &heads, bool grads) {
     ahead = Ahead();
     ahead.tokens = end - t < each ? end - t : each;
-    units = 0;
     if (ahead.tokens < 1) return;
     const int64_t h = heads.from, more = heads.to - heads.from - 1;
     ahead.add(gated_q(c, x, h, t), more * c->q_strides.h + c->D);
@@ -167,8 +166,7 @@ struct Near {
     if (c->rule == REMOVAL) ahead.add(gated_erase(c, x, h, t), more * c->erase_strides.h + c->D);
     if (c->rule == REMOVAL) ahead.add(gated_rate(c, x, h, t), more * c->rate_strides.h + c->D);
     if (grads) ahead.add(gated_g(c, x, h, t), more * c->g_strides.h + c->V);
-    for (int i = 0; i < ahead.tensors; ++i) units += ahead.units[i];
-    units = (units * ahead.tokens + c->P - 1) / c->P;
+    ahead.pace(c->P);
     ahead.start();
     t += ahead.tokens;
   }

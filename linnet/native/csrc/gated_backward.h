@@ -16,7 +16,7 @@ struct BackwardScratch {
   Near near;
   float *S, *R;            // [SEGMENT + 1] states; the gradient of the state of each head of the task
   float *solved;           // [SEGMENT][P][256]: what `erased` returned
-  float *v, *value[2];     // [P][256] v as given; what the writers wrote
+  float *v, *written;      // [P][256]: v as given; beta times what was solved
   float *rows[2];          // [P][256]: gradients of what the readers read
   float *rowsT[2], *valueT[2];
   float *P[2][2], *PT[2][2];
@@ -30,34 +30,49 @@ void backward_room(const Gated *c, int64_t heads, Arena &a, BackwardScratch &w) 
   w.S = a.take((SEGMENT + 1) * c->nS);
   w.R = a.take(heads * c->nS);
   w.solved = a.take(SEGMENT * wide);
-  w.v = a.take(wide);
+  w.v = a.take(wide), w.written = a.take(wide);
   for (int i = 0; i < 2; ++i) {
-    w.value[i] = a.take(wide), w.valueT[i] = a.take(wide), w.rows[i] = a.take(wide), w.rowsT[i] = a.take(wide);
+    w.valueT[i] = a.take(wide), w.rows[i] = a.take(wide), w.rowsT[i] = a.take(wide);
     w.dx[i] = a.take(nat), w.dw[i] = a.take(nat);
     for (int j = 0; j < 2; ++j) w.P[i][j] = a.take(256), w.PT[i][j] = a.take(256);
   }
   w.dG = a.take(nat);
-  w.block = a.take(256);
+  w.block = a.take(PAIR * 256);
 }
 
 // The states after each chunk of a segment, and what its erasers wrote.
 void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads, int64_t h, int64_t t,
                int64_t chunks) {
-  float room[256];
+  float room[PAIR * 256];
   for (int64_t j = 0; j < chunks; ++j) {
     Chunk &x = w.x;
     w.near.start(c, seq, heads, true);
     load_chunk(c, x, seq, h, t + j * C, false, nullptr);
     load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t + j * C), c->V, x.valid);
     if (c->rule != PLAIN) pair_scores(c, x, false);
-    for (int64_t p = 0; p < c->P; ++p) {
-      w.near.ahead.fetch(w.near.units);
+    each_panels(c, [&](int64_t p, int64_t panels) {
+      w.near.ahead.fetch(panels);
       const int64_t at = p * c->nb * 256;
       const float *S = w.S + j * c->nS + at, *v = w.v + p * 256;
       float *solved = w.solved + (j * c->P + p) * 256;
-      if (c->rule != PLAIN) erased(c, x, solved, v, S);
-      carry_panel(c, x, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room));
+      if (c->rule != PLAIN) erased(c, x, solved, v, S, panels);
+      carry_panels(c, x, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room, panels), panels);
+    });
+  }
+}
+
+// y = -f e of what the eraser wrote in one panel, where e solves the transposed system e_j += sum_{t>j} A[t][j] y_t.
+void solve_back(float *y, const float *A, const float *less, const float *own, vf (&products)[C][NT]) {
+  for (int n = 0; n < NT; ++n) {
+    vf e[C];
+    UNROLL(16) for (int t = 0; t < C; ++t) e[t] = load(y + t * 16 + n * VL);
+    UNROLL(16) for (int s = 0; s < C; ++s) {
+      const int t = C - 1 - s;
+      const vf read = e[t] * less[t];
+      UNROLL(16) for (int j = 0; j < t; ++j) e[j] += A[t * C + j] * read;
+      store(y + t * 16 + n * VL, read);
     }
+    UNROLL(16) for (int t = 0; t < C; ++t) products[t][n] += e[t] * load(own + t * 16 + n * VL);
   }
 }
 
@@ -65,39 +80,29 @@ void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, const He
 void value_gradients(const Gated *c, BackwardScratch &w, const float *state, const Sequence &seq, int64_t h,
                      const float *solved) {
   Chunk &x = w.x;
-  vf products[C][NT] = {};  // of dw and x, for dbeta
+  vf products[C][NT] = {};  // of e and x, for dbeta
   float less[C];
   for (int t = 0; t < C; ++t) less[t] = c->rule == DELTA ? -x.beta[t] : -1.0f;
-  for (int64_t p = 0; p < c->P; ++p) {
+  const int eraser = c->rule == DELTA ? K : B;
+  each_panels(c, [&](int64_t p, int64_t panels) {
     const float *g = w.rows[Q] + p * 256, *R = state + p * c->nb * 256;
-    float *y = w.rows[H] + p * 256;
-    const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
-    const RowsOut dv = {c->dv + ((seq.b * c->T + x.t) * c->H + h) * c->V + p * 16, c->H * c->V, x.n, width, false};
+    float *y = w.rows[H] + p * 256, *dv = c->dv + ((seq.b * c->T + x.t) * c->H + h) * c->V + p * 16;
+    const RowsOut o = {dv, c->H * c->V, x.n, columns_left(c, p, panels), false};
     if (c->rule != PLAIN) {
-      const int eraser = c->rule == DELTA ? K : B;
-      const float *A = x.A[H][eraser], *own = solved + p * 256;
-      lookup({w.block, 16, 16, 16, false}, -1, {x.AT[Q][eraser], g}, {nullptr, nullptr}, x.last[eraser], R, c->nb);
-      for (int n = 0; n < NT; ++n) {
-        vf e[C];
-        UNROLL(16) for (int t = 0; t < C; ++t) e[t] = load(w.block + t * 16 + n * VL);
-        UNROLL(16) for (int s = 0; s < C; ++s) {
-          const int t = C - 1 - s;
-          const vf read = e[t] * less[t];
-          UNROLL(16) for (int j = 0; j < t; ++j) e[j] += A[t * C + j] * read;
-          store(y + t * 16 + n * VL, read);
-        }
-        UNROLL(16) for (int t = 0; t < C; ++t) products[t][n] += e[t] * load(own + t * 16 + n * VL);
-      }
+      const Term own = {x.AT[Q][eraser], g};
+      lookup({{y, 0, 16, 16, false}, -1, {own, {}}, x.last[eraser], R, c->nb, c->nb * 256}, panels);
+      for (int64_t i = 0; i < panels; ++i)
+        solve_back(y + i * 256, x.A[H][eraser], less, solved + (p + i) * 256, products);
     }
-    if (c->rule == DELTA) {
+    const Term own = {x.AT[Q][K], g}, other = c->rule == REMOVAL ? Term{x.AT[H][K], y} : Term{};
+    if (c->rule != DELTA) return lookup({o, -1, {own, other}, x.last[K], R, c->nb, c->nb * 256}, panels);
+    for (int64_t i = 0; i < panels; ++i) {
       vf rows[C][NT];
       for (int t = 0; t < C; ++t)
-        for (int n = 0; n < NT; ++n) rows[t][n] = -load(y + t * 16 + n * VL);
-      write_rows<C>(dv, 0, rows, nullptr);
-    } else {
-      lookup(dv, -1, {x.AT[Q][K], g}, {c->rule == REMOVAL ? x.AT[H][K] : nullptr, y}, x.last[K], R, c->nb);
+        for (int n = 0; n < NT; ++n) rows[t][n] = -load(y + i * 256 + t * 16 + n * VL);
+      write_rows<C, 1>({dv + i * 16, o.stride, x.n, columns_left(c, p + i, 1), false}, 0, rows, nullptr);
     }
-  }
+  });
   for (int t = 0; t < x.n && c->dbeta; ++t) {
     vf all = {};
     for (int n = 0; n < NT; ++n) all += products[t][n];
@@ -105,14 +110,26 @@ void value_gradients(const Gated *c, BackwardScratch &w, const float *state, con
   }
 }
 
-// The gradient of one reader or writer from the state it meets, and from pairs unless the chunk is steep.
-void side(const Gated *c, BackwardScratch &w, float *to, const float *state, const float *values, const float *fade,
-          const float *by, const float *scale, Term one, Term two) {
+// The gradients of `sides` readers or writers from the state they meet, and from pairs unless the chunk is steep. The
+// sides of `values` and of the weights lie as far apart as `x` says.
+void sides(const Gated *c, BackwardScratch &w, float *const *to, int count, const float *const *scale, Slope x) {
   for (int64_t b = 0; b < c->nb; ++b) {
-    const auto block = [&](Term x) { return Term{x.weights, x.weights ? x.rows + b * 256 : nullptr}; };
-    slope(w.block, state + b * 256, c->nb * 256, c->P, values, fade ? fade + b * 16 : nullptr, by, block(one), block(two));
-    transpose16(to + b * 256, w.block, 16);
-    if (scale) multiply(to + b * 256, to + b * 256, scale + b * 256, 256);
+    Slope one = x;
+    one.S += b * 256;
+    if (one.fade) one.fade += b * 16;
+    for (Term &term : one.terms)
+      if (term.weights) term.rows += b * 256;
+    for (int i = 0; i < count;) {
+      const int n = count - i >= PAIR ? PAIR : 1;
+      slope(one, n);
+      for (int j = 0; j < n; ++j, ++i) {
+        transpose16(to[i] + b * 256, w.block + j * 256, 16);
+        if (scale) multiply(to[i] + b * 256, to[i] + b * 256, scale[i] + b * 256, 256);
+      }
+      one.xT += n * x.x_step;
+      for (Term &term : one.terms)
+        if (term.weights) term.weights += n * x.w_step;
+    }
   }
 }
 
@@ -125,17 +142,19 @@ void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const flo
       keep_past(w.P[r][i], x, r);
       transpose16(w.PT[r][i], w.P[r][i], 16);
     }
-  const Term none = {nullptr, nullptr};
-  for (int r = 0; r < c->readers; ++r) {
-    const Term one = {w.PT[r][K], x.metT[K]}, two = {w.PT[r][B], x.metT[B]};
-    side(c, w, w.dx[r], S, w.rowsT[r], nullptr, x.fade == HEAD ? x.near : nullptr, apart ? x.up[r] : nullptr,
-         pairs ? one : none, pairs && c->writers > 1 ? two : none);
-  }
-  for (int i = 0; i < c->writers; ++i) {
-    const Term one = {w.P[Q][i], x.meetT[Q]}, two = {w.P[H][i], x.meetT[H]};
-    side(c, w, w.dw[i], R, w.valueT[i], x.fade == MILD ? x.whole : nullptr, x.fade == HEAD ? x.far : nullptr,
-         apart ? x.down[i] : nullptr, pairs ? one : none, pairs && c->readers > 1 ? two : none);
-  }
+  Slope reader = {w.block, S, c->nb * 256, c->P, w.rowsT[Q], w.rowsT[H] - w.rowsT[Q], nullptr, nullptr, {}, 0};
+  reader.by = x.fade == HEAD ? x.near : nullptr;
+  reader.w_step = w.PT[H][K] - w.PT[Q][K];
+  if (pairs) reader.terms[0] = {w.PT[Q][K], x.metT[K]};
+  if (pairs && c->writers > 1) reader.terms[1] = {w.PT[Q][B], x.metT[B]};
+  sides(c, w, w.dx, c->readers, apart ? x.up : nullptr, reader);
+  Slope writer = {w.block, R, c->nb * 256, c->P, w.valueT[K], w.valueT[B] - w.valueT[K], nullptr, nullptr, {}, 0};
+  writer.fade = x.fade == MILD ? x.whole : nullptr;
+  writer.by = x.fade == HEAD ? x.far : nullptr;
+  writer.w_step = w.P[Q][B] - w.P[Q][K];
+  if (pairs) writer.terms[0] = {w.P[Q][K], x.meetT[Q]};
+  if (pairs && c->readers > 1) writer.terms[1] = {w.P[H][K], x.meetT[H]};
+  sides(c, w, w.dw, c->writers, apart ? x.down : nullptr, writer);
   for (int r = 0; r < c->readers && !pairs; ++r)
     for (int i = 0; i < c->writers; ++i)
       steep_slopes(c, x, w.P[r][i], x.x[r], x.w[i], w.dx[r], w.dw[i], r == H && c->rule == REMOVAL);
@@ -212,7 +231,6 @@ void store_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, in
 
 void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence &seq, int64_t h, int64_t t, int64_t j) {
   Chunk &x = w.x;
-  float room[256];
   load_chunk(c, x, seq, h, t, true, nullptr);
   load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t), c->V, x.valid);
   load_natural<IDENTITY>(w.rows[Q], gated_g(c, seq, h, t), c->V, x.valid);
@@ -222,23 +240,22 @@ void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence
     for (int i = 0; i < c->writers; ++i) transpose16(x.AT[r][i], x.A[r][i], 16);
   }
   const float *solved = w.solved + j * c->P * 256;
-  for (int64_t p = 0; p < c->P; ++p) {
-    const Values values = values_of(c, x, w.v + p * 256, solved + p * 256, room);
-    for (int i = 0; i < c->writers; ++i) memcpy(w.value[i] + p * 256, values.of[i], 256 * sizeof(float));
-  }
+  const Values values = values_of(c, x, w.v, solved, w.written, c->P);
   value_gradients(c, w, R, seq, h, solved);
   for (int r = 0; r < c->readers; ++r) transpose(w.rowsT[r], w.rows[r], c->P);
-  for (int i = 0; i < c->writers; ++i) transpose(w.valueT[i], w.value[i], c->P);
+  for (int i = 0; i < c->writers; ++i) transpose(w.valueT[i], values.of[i], c->P);
   key_gradients(c, w, w.S + j * c->nS, R);
   if (c->ddecay) decay_gradients(c, w, R, seq, h, w.S + (j + 1) * c->nS);
   store_gradients(c, w, seq, h);
-  for (int64_t p = 0; p < c->P; ++p)
+  each_panels(c, [&](int64_t p, int64_t panels) {
+    w.near.ahead.fetch(panels);
     for (int64_t b = 0; b < c->nb; ++b) {
-      w.near.ahead.fetch(1);
       float *at = R + (p * c->nb + b) * 256;
-      carry(at, at, x.fade == FLAT ? nullptr : x.whole + b * 16, {x.past[Q] + b * 256, w.rows[Q] + p * 256},
-            {c->readers > 1 ? x.past[H] + b * 256 : nullptr, w.rows[H] + p * 256});
+      const float *second = c->readers > 1 ? x.past[H] + b * 256 : nullptr, *fade = x.fade == FLAT ? nullptr : x.whole + b * 16;
+      const float *rows = w.rows[Q] + p * 256, *other = w.rows[H] + p * 256;
+      carry({at, at, fade, {x.past[Q] + b * 256, second}, {rows, other}, c->nb * 256}, panels);
     }
+  });
 }
 
 void backward_heads(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads) {

@@ -45,32 +45,46 @@ void solve(float *rows, const float *A, const float *beta) {
   }
 }
 
-// What the eraser writes into one panel: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk.
-void erased(const Gated *c, const Chunk &x, float *rows, const float *v, const float *S) {
-  const RowsOut o = {rows, 16, 16, 16, false};
-  const Term mixed = c->rule == REMOVAL ? Term{x.A[H][K], v} : Term{nullptr, nullptr};
-  lookup(o, 1, mixed, {nullptr, nullptr}, x.past[H], S, c->nb);
-  for (int i = 0; i < 256; i += VL) store(rows + i, (c->rule == DELTA ? load(v + i) : (vf){}) - load(rows + i));
-  solve(rows, x.A[H][c->rule == DELTA ? K : B], c->rule == DELTA ? x.beta : nullptr);
+// What the eraser writes into some panels: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk.
+void erased(const Gated *c, const Chunk &x, float *rows, const float *v, const float *S, int64_t panels) {
+  const Term mixed = c->rule == REMOVAL ? Term{x.A[H][K], v} : Term{};
+  lookup({{rows, 0, 16, 16, false}, 1, {mixed, {}}, x.past[H], S, c->nb, c->nb * 256}, panels);
+  for (int64_t p = 0; p < panels; ++p, rows += 256, v += 256) {
+    for (int i = 0; i < 256; i += VL) store(rows + i, (c->rule == DELTA ? load(v + i) : (vf){}) - load(rows + i));
+    solve(rows, x.A[H][c->rule == DELTA ? K : B], c->rule == DELTA ? x.beta : nullptr);
+  }
 }
 
-// The values of the writers of one panel: v, or beta times what was solved (in `room`), and -u.
+// The values of the writers in some panels: v, or beta times what was solved (in `room`), and -u.
 struct Values {
   const float *of[2];
 };
 
-Values values_of(const Gated *c, const Chunk &x, const float *v, const float *solved, float *room) {
+Values values_of(const Gated *c, const Chunk &x, const float *v, const float *solved, float *room, int64_t panels) {
   if (c->rule == PLAIN) return {{v, nullptr}};
   if (c->rule == REMOVAL) return {{v, solved}};
-  multiply_rows(room, solved, x.beta, 1);
+  multiply_rows(room, solved, x.beta, panels);
   return {{room, nullptr}};
 }
 
-// One panel of the state after the chunk, from that before it; they may be the same.
-void carry_panel(const Gated *c, const Chunk &x, float *to, const float *from, const Values &w) {
-  for (int64_t b = 0; b < c->nb; ++b)
-    carry(to + b * 256, from + b * 256, x.fade == FLAT ? nullptr : x.whole + b * 16, {x.last[K] + b * 256, w.of[K]},
-          {c->writers > 1 ? x.last[B] + b * 256 : nullptr, w.of[B]});
+// Panels of the state after the chunk, from those before it; they may be the same.
+void carry_panels(const Gated *c, const Chunk &x, float *to, const float *from, const Values &w, int64_t panels) {
+  for (int64_t b = 0; b < c->nb; ++b) {
+    const float *second = c->writers > 1 ? x.last[B] + b * 256 : nullptr, *fade = x.fade == FLAT ? nullptr : x.whole + b * 16;
+    carry({to + b * 256, from + b * 256, fade, {x.last[K] + b * 256, second}, {w.of[K], w.of[B]}, c->nb * 256}, panels);
+  }
+}
+
+// body(p, panels) for all panels, as many at a time as the tiles take.
+template <class Body>
+INLINE void each_panels(const Gated *c, Body body) {
+  int64_t p = 0;
+  for (; p + PAIR <= c->P; p += PAIR) body(p, (int64_t)PAIR);
+  for (; p < c->P; ++p) body(p, (int64_t)1);
+}
+
+INLINE int64_t columns_left(const Gated *c, int64_t p, int64_t panels) {
+  return c->V - p * 16 < panels * 16 ? c->V - p * 16 : panels * 16;
 }
 
 struct ForwardScratch {
@@ -84,7 +98,7 @@ void forward_room(const Gated *c, int64_t heads, Arena &a, ForwardScratch &w) {
   chunk_room(c, a, w.x);
   w.S = a.take(heads * c->nS);
   w.v = a.take(c->P * 256);
-  w.solved = a.take(256), w.room = a.take(256);
+  w.solved = a.take(PAIR * 256), w.room = a.take(PAIR * 256);
 }
 
 void forward_chunk(const Gated *c, ForwardScratch &w, float *state, const Sequence &seq, int64_t h, int64_t t,
@@ -93,17 +107,18 @@ void forward_chunk(const Gated *c, ForwardScratch &w, float *state, const Sequen
   load_chunk(c, x, seq, h, t, true, &faults);
   if (!load_values(w.v, gated_v(c, seq, h, t), c->V, x.valid)) faults |= NOT_FINITE;
   pair_scores(c, x, true);
-  for (int64_t p = 0; p < c->P; ++p) {
-    w.near.ahead.fetch(w.near.units);
+  each_panels(c, [&](int64_t p, int64_t panels) {
+    w.near.ahead.fetch(panels);
     float *S = state + p * c->nb * 256;
     const float *v = w.v + p * 256;
-    if (c->rule != PLAIN) erased(c, x, w.solved, v, S);
-    const Values values = values_of(c, x, v, w.solved, w.room);
-    const int64_t width = c->V - p * 16 < 16 ? c->V - p * 16 : 16;
-    const RowsOut o = {c->out + ((seq.b * c->T + t) * c->H + h) * c->V + p * 16, c->H * c->V, x.n, width, false};
-    lookup(o, 1, {x.A[Q][K], values.of[K]}, {c->writers > 1 ? x.A[Q][B] : nullptr, values.of[B]}, x.past[Q], S, c->nb);
-    carry_panel(c, x, S, S, values);
-  }
+    if (c->rule != PLAIN) erased(c, x, w.solved, v, S, panels);
+    const Values values = values_of(c, x, v, w.solved, w.room, panels);
+    float *out = c->out + ((seq.b * c->T + t) * c->H + h) * c->V + p * 16;
+    const RowsOut o = {out, c->H * c->V, x.n, columns_left(c, p, panels), false};
+    const Term own = {x.A[Q][K], values.of[K]}, other = c->writers > 1 ? Term{x.A[Q][B], values.of[B]} : Term{};
+    lookup({o, 1, {own, other}, x.past[Q], S, c->nb, c->nb * 256}, panels);
+    carry_panels(c, x, S, S, values, panels);
+  });
 }
 
 // A block is a segment, or as much of it as may be near; the first is one chunk, since nothing brought it near.
