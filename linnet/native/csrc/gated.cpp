@@ -39,6 +39,7 @@ int gated_tasks(const Gated *c, int64_t heads, double products, Room room, Task 
       else
         status = LINNET_NO_MEMORY;
     }
+    if (c->stream) stream_fence();
     free(memory);
   }
   return status;

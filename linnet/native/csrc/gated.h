@@ -43,6 +43,7 @@ struct Gated {  // the call; what forward or backward does not have is 0
   float *dq, *dk, *dv, *ddecay, *dbeta, *derase, *drate, *ds0;
   int64_t S, B, T, H, D, V, G, rule, slots, floats, threads;
   linnet_strides q_strides, k_strides, v_strides, decay_strides, beta_strides, erase_strides, rate_strides, g_strides;
+  bool stream;        // outputs past the caches: whole lines, and more of them than the caches hold
   int64_t nb, P, nS;  // blocks of 16 key channels; panels of 16 value columns; floats of a state, [P][16 nb][16]
   int readers, writers;
 };
@@ -51,6 +52,9 @@ void complete(Gated &a) {
   a.nb = (a.D + 15) / 16;
   a.P = (a.V + 15) / 16;
   a.nS = a.P * a.nb * 256;
+  const float *first = a.out ? a.out : a.dv;
+  a.stream = a.V % 16 == 0 && (uintptr_t)first % 64 == 0 && a.B * a.T * a.H * a.V > 1 << 18;
+  a.stream = a.stream && (a.out || a.D % 16 == 0);
   a.readers = a.rule == PLAIN ? 1 : 2;
   a.writers = a.rule == REMOVAL ? 2 : 1;
 }
@@ -143,7 +147,8 @@ struct Heads {
   int64_t from, to;
 };
 
-// The tokens to bring near, divided evenly over `parts` calls of `start`, and each of those over the panels.
+// The tokens to bring near, divided evenly over `parts` calls of `start`, and those of a call over the products of its
+// chunk: those with a state before it, and those with the state after it.
 struct Near {
   Ahead ahead;
   int64_t t, each, end;
@@ -166,7 +171,7 @@ struct Near {
     if (c->rule == REMOVAL) ahead.add(gated_erase(c, x, h, t), more * c->erase_strides.h + c->D);
     if (c->rule == REMOVAL) ahead.add(gated_rate(c, x, h, t), more * c->rate_strides.h + c->D);
     if (grads) ahead.add(gated_g(c, x, h, t), more * c->g_strides.h + c->V);
-    ahead.pace(c->P);
+    ahead.pace(2 * c->nb * (c->P / PAIR * (PAIR > 1 ? 2 : TILES) + c->P % PAIR * TILES));
     ahead.start();
     t += ahead.tokens;
   }

@@ -51,12 +51,11 @@ void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, const He
     load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t + j * C), c->V, x.valid);
     if (c->rule != PLAIN) pair_scores(c, x, false);
     each_panels(c, [&](int64_t p, int64_t panels) {
-      w.near.ahead.fetch(panels);
-      const int64_t at = p * c->nb * 256;
+        const int64_t at = p * c->nb * 256;
       const float *S = w.S + j * c->nS + at, *v = w.v + p * 256;
       float *solved = w.solved + (j * c->P + p) * 256;
-      if (c->rule != PLAIN) erased(c, x, solved, v, S, panels);
-      carry_panels(c, x, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room, panels), panels);
+      if (c->rule != PLAIN) erased(c, x, w.near.ahead, solved, v, S, panels);
+      carry_panels(c, x, w.near.ahead, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room, panels), panels);
     });
   }
 }
@@ -87,20 +86,20 @@ void value_gradients(const Gated *c, BackwardScratch &w, const float *state, con
   each_panels(c, [&](int64_t p, int64_t panels) {
     const float *g = w.rows[Q] + p * 256, *R = state + p * c->nb * 256;
     float *y = w.rows[H] + p * 256, *dv = c->dv + ((seq.b * c->T + x.t) * c->H + h) * c->V + p * 16;
-    const RowsOut o = {dv, c->H * c->V, x.n, columns_left(c, p, panels), false};
+    const RowsOut o = {dv, c->H * c->V, x.n, columns_left(c, p, panels), c->stream};
     if (c->rule != PLAIN) {
       const Term own = {x.AT[Q][eraser], g};
-      lookup({{y, 0, 16, 16, false}, -1, {own, {}}, x.last[eraser], R, c->nb, c->nb * 256}, panels);
+      lookup({{y, 0, 16, 16, false}, -1, {own, {}}, x.last[eraser], R, c->nb, c->nb * 256, &w.near.ahead}, panels);
       for (int64_t i = 0; i < panels; ++i)
         solve_back(y + i * 256, x.A[H][eraser], less, solved + (p + i) * 256, products);
     }
     const Term own = {x.AT[Q][K], g}, other = c->rule == REMOVAL ? Term{x.AT[H][K], y} : Term{};
-    if (c->rule != DELTA) return lookup({o, -1, {own, other}, x.last[K], R, c->nb, c->nb * 256}, panels);
+    if (c->rule != DELTA) return lookup({o, -1, {own, other}, x.last[K], R, c->nb, c->nb * 256, &w.near.ahead}, panels);
     for (int64_t i = 0; i < panels; ++i) {
       vf rows[C][NT];
       for (int t = 0; t < C; ++t)
         for (int n = 0; n < NT; ++n) rows[t][n] = -load(y + i * 256 + t * 16 + n * VL);
-      write_rows<C, 1>({dv + i * 16, o.stride, x.n, columns_left(c, p + i, 1), false}, 0, rows, nullptr);
+      write_rows<C, 1>({dv + i * 16, o.stride, x.n, columns_left(c, p + i, 1), c->stream}, 0, rows, nullptr);
     }
   });
   for (int t = 0; t < x.n && c->dbeta; ++t) {
@@ -162,11 +161,15 @@ void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const flo
 
 void store_natural(const Gated *c, float *to, int64_t width, const Sequence &seq, int64_t h, const Chunk &x,
                    const float *from) {
+  const bool past = c->stream && (uintptr_t)to % 64 == 0;  // the caches
   for (int64_t t = 0; t < x.n; ++t) {
     float *row = to + ((seq.b * c->T + x.t + t) * c->H + h) * width;
     int64_t d = 0;
     for (; d + 16 <= width; d += 16)
-      UNROLL(4) for (int n = 0; n < NT; ++n) store(row + d + n * VL, load(from + d * 16 + t * 16 + n * VL));
+      UNROLL(4) for (int n = 0; n < NT; ++n) {
+        const vf y = load(from + d * 16 + t * 16 + n * VL);
+        past ? stream(row + d + n * VL, y) : store(row + d + n * VL, y);
+      }
     for (; d < width; ++d) row[d] = from[d / 16 * 256 + t * 16 + d % 16];
   }
 }
@@ -248,12 +251,11 @@ void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence
   if (c->ddecay) decay_gradients(c, w, R, seq, h, w.S + (j + 1) * c->nS);
   store_gradients(c, w, seq, h);
   each_panels(c, [&](int64_t p, int64_t panels) {
-    w.near.ahead.fetch(panels);
     for (int64_t b = 0; b < c->nb; ++b) {
       float *at = R + (p * c->nb + b) * 256;
       const float *second = c->readers > 1 ? x.past[H] + b * 256 : nullptr, *fade = x.fade == FLAT ? nullptr : x.whole + b * 16;
       const float *rows = w.rows[Q] + p * 256, *other = w.rows[H] + p * 256;
-      carry({at, at, fade, {x.past[Q] + b * 256, second}, {rows, other}, c->nb * 256}, panels);
+      carry({at, at, fade, {x.past[Q] + b * 256, second}, {rows, other}, c->nb * 256, &w.near.ahead}, panels);
     }
   });
 }

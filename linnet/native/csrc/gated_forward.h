@@ -46,9 +46,9 @@ void solve(float *rows, const float *A, const float *beta) {
 }
 
 // What the eraser writes into some panels: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk.
-void erased(const Gated *c, const Chunk &x, float *rows, const float *v, const float *S, int64_t panels) {
+void erased(const Gated *c, const Chunk &x, Ahead &ahead, float *rows, const float *v, const float *S, int64_t panels) {
   const Term mixed = c->rule == REMOVAL ? Term{x.A[H][K], v} : Term{};
-  lookup({{rows, 0, 16, 16, false}, 1, {mixed, {}}, x.past[H], S, c->nb, c->nb * 256}, panels);
+  lookup({{rows, 0, 16, 16, false}, 1, {mixed, {}}, x.past[H], S, c->nb, c->nb * 256, &ahead}, panels);
   for (int64_t p = 0; p < panels; ++p, rows += 256, v += 256) {
     for (int i = 0; i < 256; i += VL) store(rows + i, (c->rule == DELTA ? load(v + i) : (vf){}) - load(rows + i));
     solve(rows, x.A[H][c->rule == DELTA ? K : B], c->rule == DELTA ? x.beta : nullptr);
@@ -68,10 +68,10 @@ Values values_of(const Gated *c, const Chunk &x, const float *v, const float *so
 }
 
 // Panels of the state after the chunk, from those before it; they may be the same.
-void carry_panels(const Gated *c, const Chunk &x, float *to, const float *from, const Values &w, int64_t panels) {
+void carry_panels(const Gated *c, const Chunk &x, Ahead &ahead, float *to, const float *from, const Values &w, int64_t panels) {
   for (int64_t b = 0; b < c->nb; ++b) {
     const float *second = c->writers > 1 ? x.last[B] + b * 256 : nullptr, *fade = x.fade == FLAT ? nullptr : x.whole + b * 16;
-    carry({to + b * 256, from + b * 256, fade, {x.last[K] + b * 256, second}, {w.of[K], w.of[B]}, c->nb * 256}, panels);
+    carry({to + b * 256, from + b * 256, fade, {x.last[K] + b * 256, second}, {w.of[K], w.of[B]}, c->nb * 256, &ahead}, panels);
   }
 }
 
@@ -108,16 +108,15 @@ void forward_chunk(const Gated *c, ForwardScratch &w, float *state, const Sequen
   if (!load_values(w.v, gated_v(c, seq, h, t), c->V, x.valid)) faults |= NOT_FINITE;
   pair_scores(c, x, true);
   each_panels(c, [&](int64_t p, int64_t panels) {
-    w.near.ahead.fetch(panels);
     float *S = state + p * c->nb * 256;
     const float *v = w.v + p * 256;
-    if (c->rule != PLAIN) erased(c, x, w.solved, v, S, panels);
+    if (c->rule != PLAIN) erased(c, x, w.near.ahead, w.solved, v, S, panels);
     const Values values = values_of(c, x, v, w.solved, w.room, panels);
     float *out = c->out + ((seq.b * c->T + t) * c->H + h) * c->V + p * 16;
-    const RowsOut o = {out, c->H * c->V, x.n, columns_left(c, p, panels), false};
+    const RowsOut o = {out, c->H * c->V, x.n, columns_left(c, p, panels), c->stream};
     const Term own = {x.A[Q][K], values.of[K]}, other = c->writers > 1 ? Term{x.A[Q][B], values.of[B]} : Term{};
-    lookup({o, 1, {own, other}, x.past[Q], S, c->nb, c->nb * 256}, panels);
-    carry_panels(c, x, S, S, values, panels);
+    lookup({o, 1, {own, other}, x.past[Q], S, c->nb, c->nb * 256, &w.near.ahead}, panels);
+    carry_panels(c, x, w.near.ahead, S, S, values, panels);
   });
 }
 

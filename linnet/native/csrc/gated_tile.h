@@ -17,6 +17,7 @@ struct Lookup {
   const float *a;  // natural layout
   const float *S;
   int64_t nb, step;  // blocks of a; from panel to panel of S
+  Ahead *ahead;
 };
 
 template <int MR, int NP>
@@ -34,8 +35,10 @@ NOINLINE void lookup_tile(const Lookup *x, int row) {
       mac_panels<MR, NP, 16, 1>(c, A + k0, w + k0 * 16, 256, k1 - k0);
     }
   }
-  for (int64_t b = 0; b < x->nb; ++b)
+  for (int64_t b = 0; b < x->nb; ++b) {
+    x->ahead->fetch(1);
     mac_panels<MR, NP, 16, 1>(c, x->a + row * 16 + b * 256, x->S + b * 256, x->step, 16);
+  }
   if (x->out.stride) return write_rows<MR, NP>(x->out, row, c, nullptr);
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n)
     store(x->out.p + n / NT * 256 + (row + i) * 16 + n % NT * VL, c[i][n]);
@@ -61,10 +64,12 @@ struct Carry {
   const float *keys[2];  // natural layout; null for none
   const float *rows[2];  // panels 256 apart
   int64_t step;          // from panel to panel of the states
+  Ahead *ahead;
 };
 
 template <int MR, int NP>
 NOINLINE void carry_tile(const Carry *x, int row) {
+  x->ahead->fetch(1);
   vf c[MR][NP * NT];
   UNROLL(16) for (int i = 0; i < MR; ++i) UNROLL(4) for (int n = 0; n < NP * NT; ++n) {
     const vf s = load(x->from + n / NT * x->step + (row + i) * 16 + n % NT * VL);
