@@ -76,8 +76,9 @@ def _decision(
         core = resolve(feature_map, shape[3]).core
         return choose_linear(form, backend, core, length, dtype, _wide(dtype), device)
     if OPS[op].native:
-        size = shape[0] * length * shape[2] if backend == "auto" else None
-        wide = _wide(dtype) if op == "short_conv" else dtype  # base_conv does not widen
+        small = op in ("short_conv", "base_conv") and backend == "auto"  # these leave few numbers to torch
+        size = shape[0] * length * shape[2] if small else None
+        wide = dtype if op == "base_conv" else _wide(dtype)  # which does not widen
         return choose(op, form, backend, length, lambda: unsupported(wide, device, size))
     auto = lsh.auto_form(length, sizes["rounds"], sizes["span"]) if op == "lsh_attention" else None
     return choose(op, form, backend, length, auto=auto)

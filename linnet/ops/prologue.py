@@ -103,12 +103,12 @@ def begin(
     return Call(tuple(ready), others, s, mask, form, places, out.dtype, how.output_final_state)
 
 
-def finish(call: Call, out: Tensor, s: Tensor) -> tuple[Tensor, MatrixState | None]:
+def finish(call: Call, out: Tensor, s: Tensor | None) -> tuple[Tensor, MatrixState | None]:
     """Return the output [R,T,...] as the caller gave the inputs, and the state if it was requested."""
     out = out.to(call.dtype)
     if call.places is not None:
         out = from_rows(out, call.places)
-    return out, MatrixState(s) if call.output_final_state else None
+    return out, MatrixState(s) if call.output_final_state and s is not None else None
 
 
 def fill(x: Tensor, pad: Tensor | None, value: float = 0.0) -> Tensor:

@@ -72,7 +72,17 @@ INLINE vf fma_(vf a, float b, vf c) {
 #endif
 }
 
-// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f on [-1/2, 1/2] by a minimax polynomial, relative error 1e-7.
+// 2^f for f in [-1/2, 1/2] by a minimax polynomial, relative error 1e-7; exactly 1 at 0.
+INLINE vf exp2_fraction(vf f) {
+  vf p = splat(0.00132647f);
+  p = p * f + 0.00967151f;
+  p = p * f + 0.05550734f;
+  p = p * f + 0.24022242f;
+  p = p * f + 0.69314698f;
+  return p * f + 1.0f;
+}
+
+// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f as above.
 // The rounding of log2(e) adds 1.3e-8 |x| to it, unless EXACT; elu+1 can do without, its large |x| are tiny numbers.
 template <bool EXACT>
 INLINE vf exp_in_range(vf x) {
@@ -85,13 +95,7 @@ INLINE vf exp_in_range(vf x) {
 #else  // without a fused multiply-add the product above would lose the digits that matter: ln 2 in two parts instead
   vf f = ((x - n * 0.693359375f) + n * 2.12194440e-4f) * 1.44269504f;
 #endif
-  vf p = splat(0.00132647f);
-  p = p * f + 0.00967151f;
-  p = p * f + 0.05550734f;
-  p = p * f + 0.24022242f;
-  p = p * f + 0.69314698f;
-  p = p * f + 1.0f;
-  return (vf)((vi)p + ((vi)shifted << 23));
+  return (vf)((vi)exp2_fraction(f) + ((vi)shifted << 23));
 }
 
 // The larger of a and b, a when a is NaN; the smaller, b when a is NaN: what one x86 instruction does, in this order.
