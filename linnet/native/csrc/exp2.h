@@ -10,14 +10,27 @@ namespace {
 constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
 constexpr float LARGEST = 3.40282347e38f;
 
+#if !defined(__AVX512F__)
+// t between two numbers, NaN if it is one.
+INLINE vf clamped(vf t, float low, float high) {
+#if defined(__AVX2__)
+  return (vf)_mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), (__m256)t));
+#elif defined(__SSE2__)
+  return (vf)_mm_min_ps(_mm_set1_ps(high), _mm_max_ps(_mm_set1_ps(low), (__m128)t));
+#else
+  t = t < low ? splat(low) : t;
+  return t > high ? splat(high) : t;
+#endif
+}
+#endif
+
 INLINE vf exp2_any(vf t) {
 #if defined(__AVX512F__)
   const vf f = (vf)_mm512_reduce_ps((__m512)t, 0);  // t minus the nearest integer; 0 for infinities
   return (vf)_mm512_scalef_ps((__m512)exp2_fraction(f), (__m512)(t - f));
 #else  // below 2^-126 some number below 2^-126, and 0 from 2^-127 on
   const float magic = 12582912.0f;
-  t = t < -127.0f ? splat(-127.0f) : t;
-  t = t > 128.0f ? splat(128.0f) : t;
+  t = clamped(t, -127.0f, 128.0f);
   const vf shifted = t + magic;
   return (vf)((vi)exp2_fraction(t - (shifted - magic)) + ((vi)shifted << 23));
 #endif

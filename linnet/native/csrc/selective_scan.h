@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr int WIDE_BLOCK = VL == 16 ? 16 : 4, BACK_BLOCK = VL == 16 ? 8 : 4, SMALL_BLOCK = 4;  // numbers in registers
+constexpr int BLOCK = 8, SMALL_BLOCK = 4;  // numbers in registers
 
 INLINE int64_t padded_numbers(int64_t N) { return rounded_up(N, SMALL_BLOCK); }
 
@@ -47,7 +47,7 @@ INLINE void channels_outside(float *to, const float *from, int64_t lanes, int64_
 struct ScanScratch {
   int64_t M, blocks;
   float *a, *h, *b, *c, *dt, *u, *y;  // a: times log2(e);  u = dt x;  y: the output, or du
-  float *gy, *f, *G, *da, *db, *dc, *kept, *decay;  // of the backward: f = a . F, db and dc lane by lane [tokens][M][VL]
+  float *gy, *f, *G, *da, *db, *dc, *kept, *decay;  // backward: f = a . F; db, dc by lane, [tokens][M][VL]
   int64_t count = 0;
 
   template <class Call>
@@ -63,8 +63,8 @@ struct ScanScratch {
     dt = take(tokens * VL), u = take(tokens * VL), y = take(tokens * VL);
     if (!backward) return;
     gy = take(tokens * VL), f = take(tokens * VL), G = take(states), da = take(states);
-    db = take(tokens * M * VL), dc = take(tokens * M * VL);
-    kept = take((tokens + 1) * BACK_BLOCK * VL), decay = take(tokens * BACK_BLOCK * VL);
+    db = take(rounded_up(tokens * M, 16) * VL), dc = take(rounded_up(tokens * M, 16) * VL);
+    kept = take((tokens + 1) * BLOCK * VL), decay = take(tokens * BLOCK * VL);
   }
 
   // The rows of b and c of some tokens.
@@ -79,6 +79,7 @@ struct ScanScratch {
     }
   }
 
+  // dt, u and y = 0 of a block of channels.
   template <class Call, class V>
   void load_channels(const Call *call, int64_t row, int64_t e, const Tokens &tokens, V v) {
     for (int64_t i = 0; i < tokens.count; ++i) {
@@ -111,14 +112,26 @@ struct ScanScratch {
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
+// Rows of the inputs in the next chunk and of the output in this one, whose first token is `first`.
+struct Rows {
+  Soon x, dt, y;
+  Rows(const linnet_selective_scan_call *c, const Sequence &q, int64_t first, int64_t e)
+      : x(c->x + q.b * c->x_b + first * c->x_t + e, c->x_t, c->chunk),
+        dt(c->dt + q.b * c->dt_b + first * c->dt_t + e, c->dt_t, c->chunk),
+        y(c->y + (q.b * c->T + first) * c->E + e, c->E) {}
+};
+
 // NB numbers of a block from the n-th on, over `count` tokens.
 template <int NB>
-NOINLINE void scan_numbers(const ScanScratch &w, const float *a, float *h, int64_t n, int64_t count) {
+NOINLINE void scan_numbers(const ScanScratch &w, const Rows &rows, int64_t block, int64_t n, int64_t count) {
+  const float *const a = w.a + block * w.M * VL;
+  float *const h = w.h + block * w.M * VL;
   vf s[NB], rate[NB];
   UNROLL(16) for (int j = 0; j < NB; ++j) s[j] = load(h + (n + j) * VL), rate[j] = load(a + (n + j) * VL);
   for (int64_t i = 0; i < count; ++i) {
     const vf dt = load(w.dt + i * VL), u = load(w.u + i * VL);
     const float *const b = w.b + i * w.M + n, *const c = w.c + i * w.M + n;
+    rows.x.read(i), rows.dt.read(i), rows.y.write(i);
     vf y[2] = {load(w.y + i * VL), vf{}};
     UNROLL(16) for (int j = 0; j < NB; ++j) {
       s[j] = exp2_any(dt * rate[j]) * s[j] + u * b[j];
@@ -142,11 +155,10 @@ void selective_scan_task(const linnet_selective_scan_call *c, int64_t seq, int64
     w.load_numbers(c, q.b, tokens);
     along(e1 - e0, [&](int64_t e, auto v) {
       w.load_channels(c, q.b, e0 + e, tokens, v);
+      const Rows rows(c, q, q.begin + i * c->chunk, e0 + e);
       int64_t n = 0;
-      for (; n + WIDE_BLOCK <= w.M; n += WIDE_BLOCK)
-        scan_numbers<WIDE_BLOCK>(w, w.a + e * w.M, w.h + e * w.M, n, tokens.count);
-      for (; n < w.M; n += SMALL_BLOCK)
-        scan_numbers<SMALL_BLOCK>(w, w.a + e * w.M, w.h + e * w.M, n, tokens.count);
+      for (; n + BLOCK <= w.M; n += BLOCK) scan_numbers<BLOCK>(w, rows, e / VL, n, tokens.count);
+      for (; n < w.M; n += SMALL_BLOCK) scan_numbers<SMALL_BLOCK>(w, rows, e / VL, n, tokens.count);
       for (int64_t k = 0; k < tokens.count; ++k) v.put(y + tokens.at[k] * c->E + e0 + e, load(w.y + k * VL));
     });
   }
@@ -164,9 +176,19 @@ int selective_scan(const linnet_selective_scan_call *c) {
 
 // ---- backward -------------------------------------------------------------------------------------------------------
 
+struct BackRows {
+  Soon x, dt, g, dx, ddt;
+  BackRows(const linnet_selective_scan_backward_call *c, const Sequence &q, int64_t first, int64_t e)
+      : x(c->x + q.b * c->x_b + first * c->x_t + e, c->x_t, -c->chunk),
+        dt(c->dt + q.b * c->dt_b + first * c->dt_t + e, c->dt_t, -c->chunk),
+        g(c->g + q.b * c->g_b + first * c->g_t + e, c->g_t, -c->chunk),
+        dx(c->dx + (q.b * c->T + first) * c->E + e, c->E),
+        ddt(c->ddt + (q.b * c->T + first) * c->E + e, c->E) {}
+};
+
 // NB numbers of a block: forward from the state `h` before the chunk, with dc; then back with everything else.
 template <int NB>
-NOINLINE void scan_back_numbers(const ScanScratch &w, int64_t block, int64_t n, int64_t count) {
+NOINLINE void scan_back_numbers(const ScanScratch &w, const BackRows &rows, int64_t block, int64_t n, int64_t count) {
   const int64_t at = (block * w.M + n) * VL;
   vf s[NB], rate[NB];
   UNROLL(16) for (int j = 0; j < NB; ++j) {
@@ -175,6 +197,7 @@ NOINLINE void scan_back_numbers(const ScanScratch &w, int64_t block, int64_t n, 
   }
   for (int64_t i = 0; i < count; ++i) {
     const vf dt = load(w.dt + i * VL), u = load(w.u + i * VL), gy = load(w.gy + i * VL);
+    rows.dx.write(i), rows.ddt.write(i);
     const float *const b = w.b + i * w.M + n;
     float *const dc = w.dc + (i * w.M + n) * VL;
     UNROLL(16) for (int j = 0; j < NB; ++j) {
@@ -191,6 +214,7 @@ NOINLINE void scan_back_numbers(const ScanScratch &w, int64_t block, int64_t n, 
     const vf dt = load(w.dt + i * VL), u = load(w.u + i * VL), gy = load(w.gy + i * VL);
     const float *const b = w.b + i * w.M + n, *const c = w.c + i * w.M + n;
     float *const db = w.db + (i * w.M + n) * VL;
+    rows.x.read(i), rows.dt.read(i), rows.g.read(i);
     vf du = load(w.y + i * VL), f = load(w.f + i * VL);
     UNROLL(16) for (int j = 0; j < NB; ++j) {
       const vf g = G[j] + gy * c[j];
@@ -207,10 +231,35 @@ NOINLINE void scan_back_numbers(const ScanScratch &w, int64_t block, int64_t n, 
   UNROLL(16) for (int j = 0; j < NB; ++j) store(w.G + at + j * VL, G[j]), store(w.da + at + j * VL, da[j]);
 }
 
-// to [tokens][N] of some rows = the sums over the lanes of from [tokens][M][VL].
-INLINE void sum_over_lanes(float *to, const float *from, const Tokens &tokens, int64_t N, int64_t M) {
-  for (int64_t i = 0; i < tokens.count; ++i)
-    for (int64_t n = 0; n < N; ++n) to[tokens.at[i] * N + n] = sum(load(from + (i * M + n) * VL));
+// to[i] = the sum of vector i of 16, in an order of its own for each instruction set.
+INLINE void sum_16_vectors(float *to, const float *from) {
+#if defined(__AVX512F__)
+  float turned[256];
+  transpose16(turned, from, 16);
+  vf part[4] = {};
+  UNROLL(16) for (int i = 0; i < 16; ++i) part[i % 4] += load(turned + i * 16);
+  store(to, (part[0] + part[1]) + (part[2] + part[3]));
+#elif defined(__AVX2__)
+  UNROLL(2) for (int half = 0; half < 2; ++half) {
+    __m256 v[8];
+    UNROLL(8) for (int i = 0; i < 8; ++i) v[i] = _mm256_loadu_ps(from + (half * 8 + i) * 8);
+    const __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    const __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(v[4], v[5]), _mm256_hadd_ps(v[6], v[7]));
+    store(to + half * 8, (vf)_mm256_permute2f128_ps(a, b, 0x20) + (vf)_mm256_permute2f128_ps(a, b, 0x31));
+  }
+#else
+  for (int i = 0; i < 16; ++i) to[i] = sum(load(from + i * VL));
+#endif
+}
+
+// Rows [N] of `to` = the sums over the lanes of from [tokens][M][VL], which is overwritten.
+INLINE void sum_over_lanes(float *to, float *from, const Tokens &tokens, int64_t N, int64_t M) {
+  for (int64_t i = 0; i < tokens.count * M; i += 16) {
+    float sums[16];
+    sum_16_vectors(sums, from + i * VL);
+    memcpy(from + i, sums, sizeof sums);
+  }
+  for (int64_t i = 0; i < tokens.count; ++i) memcpy(to + tokens.at[i] * N, from + i * M, N * sizeof(float));
 }
 
 // Sums over channels go to db, dc [B,T,N] of this task's group; da [E,N] is of this sequence.
@@ -246,8 +295,9 @@ void selective_scan_back_task(const linnet_selective_scan_backward_call *c, cons
         store(w.f + k * VL, vf{});
       }
       int64_t n = 0;
-      for (; n + BACK_BLOCK <= w.M; n += BACK_BLOCK) scan_back_numbers<BACK_BLOCK>(w, e / VL, n, tokens.count);
-      for (; n < w.M; n += SMALL_BLOCK) scan_back_numbers<SMALL_BLOCK>(w, e / VL, n, tokens.count);
+      const BackRows rows(c, q, q.begin + i * c->chunk, e0 + e);
+      for (; n + BLOCK <= w.M; n += BLOCK) scan_back_numbers<BLOCK>(w, rows, e / VL, n, tokens.count);
+      for (; n < w.M; n += SMALL_BLOCK) scan_back_numbers<SMALL_BLOCK>(w, rows, e / VL, n, tokens.count);
       for (int64_t k = 0; k < tokens.count; ++k) {
         const int64_t at = tokens.at[k] * E + e0 + e;
         const vf du = load(w.y + k * VL), x = v.get(c->x + q.b * c->x_b + tokens.at[k] * c->x_t + e0 + e);

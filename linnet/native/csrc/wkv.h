@@ -122,35 +122,64 @@ int wkv(const linnet_wkv_call *c) {
 // The gradients of a block of channels so far: of n and d after the token in hand, and sums of those of w and u.
 struct WkvGradient {
   vf n, d, w, u;
+
+  // From gs [3,E] of a sequence that ends with this d: an empty average ends as zeros, whatever its n is.
+  template <class V>
+  MEMBER void begin(const float *gs, int64_t E, vf last, V v) {
+    const vf none = (vf){};
+    n = last == 0.0f ? none : v.get(gs), d = last == 0.0f ? none : v.get(gs + E);
+  }
+  static MEMBER WkvGradient load_from(const float *s) {
+    return {load(s), load(s + VL), load(s + 2 * VL), load(s + 3 * VL)};
+  }
+  MEMBER void store_to(float *s) const {
+    store(s, n), store(s + VL, d), store(s + 2 * VL, w), store(s + 3 * VL, u);
+  }
 };
 
-// One chunk of a block: forward from the average before it, then back. steps: [tokens][STEPS][VL].
+// The rows of a block of channels, `at` the first of them.
+struct WkvRows {
+  const linnet_wkv_backward_call *c;
+  const Sequence &q;
+  int64_t at;
+  MEMBER const float *k(int64_t t) const { return c->k + q.b * c->k_b + t * c->k_t + at; }
+  MEMBER const float *v(int64_t t) const { return c->v + q.b * c->v_b + t * c->v_t + at; }
+  MEMBER const float *g(int64_t t) const { return c->g + q.b * c->g_b + t * c->g_t + at; }
+  MEMBER float *dk(int64_t t) const { return c->dk + (q.b * c->T + t) * c->E + at; }
+  MEMBER float *dv(int64_t t) const { return c->dv + (q.b * c->T + t) * c->E + at; }
+};
+
+// Go through a chunk, whose first token is `first`, from the average before it to the one after it, which is returned;
+// steps: [tokens][STEPS][VL].
 template <class V>
-INLINE void wkv_back_chunk(const linnet_wkv_backward_call *c, const Sequence &q, const Tokens &tokens, int64_t at,
-                           const Average &before, WkvGradient &G, bool last, int64_t seq, float *steps, V v) {
-  const vf w = usable_rate(v.get(c->decay + at)), u = usable_key(v.get(c->bonus + at));
-  const auto value = [&](int64_t t) { return v.get(c->v + q.b * c->v_b + t * c->v_t + at); };
-  Average s = before;
+INLINE Average wkv_steps(float *steps, const WkvRows &rows, const Tokens &tokens, int64_t first, Average s, V v) {
+  const linnet_wkv_backward_call *c = rows.c;
+  const vf w = usable_rate(v.get(c->decay + rows.at)), u = usable_key(v.get(c->bonus + rows.at));
+  const Soon g(rows.g(first), c->g_t), dk(rows.dk(first), c->E), dv(rows.dv(first), c->E);
+  const Soon next_k(rows.k(first), c->k_t, -c->chunk), next_v(rows.v(first), c->v_t, -c->chunk);
   for (int64_t j = 0; j < tokens.count; ++j) {
     const int64_t t = tokens.at[j];
     float *const to = steps + j * STEPS * VL;
+    g.read(j), dk.write(j), dv.write(j), next_k.read(j), next_v.read(j);
     store(to, s.n), store(to + VL, s.d);
-    const Update a = update(s, usable_key(v.get(c->k + q.b * c->k_b + t * c->k_t + at)), value(t), w, u);
+    const Update a = update(s, usable_key(v.get(rows.k(t))), v.get(rows.v(t)), w, u);
     store(to + 2 * VL, a.old), store(to + 3 * VL, a.now), store(to + 4 * VL, a.out);
     store(to + 5 * VL, a.keep), store(to + 6 * VL, a.add);
   }
-  if (last && c->gs) {  // an empty average ends as zeros, whatever its n is
-    const float *const gs = c->gs + seq * 3 * c->E + at;
-    G.n = s.d == 0.0f ? vf{} : v.get(gs), G.d = s.d == 0.0f ? vf{} : v.get(gs + c->E);
-  }
+  return s;
+}
+
+// Walk back through the chunk.
+template <class V>
+INLINE void wkv_walk_back(WkvGradient &G, const float *steps, const WkvRows &rows, const Tokens &tokens, V v) {
   for (int64_t j = tokens.count; j-- > 0;) {
-    const int64_t t = tokens.at[j], to = (q.b * c->T + t) * c->E + at;
+    const int64_t t = tokens.at[j];
     const float *const from = steps + j * STEPS * VL;
     const vf n = load(from), d = load(from + VL), old = load(from + 2 * VL), now = load(from + 3 * VL);
     const vf out = load(from + 4 * VL), keep = load(from + 5 * VL), add = load(from + 6 * VL);
-    const vf val = value(t), g = v.get(c->g + q.b * c->g_b + t * c->g_t + at), present = g * now * (val - out);
-    v.put(c->dk + to, present + (G.n * val + G.d) * add);
-    v.put(c->dv + to, g * now + G.n * add);
+    const vf value = v.get(rows.v(t)), g = v.get(rows.g(t)), present = g * now * (value - out);
+    v.put(rows.dk(t), present + (G.n * value + G.d) * add);
+    v.put(rows.dv(t), g * now + G.n * add);
     G.u += present;
     G.n = G.n * keep, G.d = G.d * keep;
     G.w -= G.n * n + G.d * d;
@@ -161,40 +190,36 @@ INLINE void wkv_back_chunk(const linnet_wkv_backward_call *c, const Sequence &q,
 // Gradients of w and u [2,E] of this sequence go to `sums`.
 void wkv_back_task(const linnet_wkv_backward_call *c, float *sums, int64_t seq, int64_t e0, int64_t e1, float *memory) {
   const Sequence q(c, seq);
-  const int64_t E = c->E, first = q.b * c->T;
-  float *const steps = memory + rounded_up(e1 - e0, VL) * PARTS;
-  memset(memory, 0, rounded_up(e1 - e0, VL) * PARTS * sizeof(float));
-  const int64_t chunks = q.chunks(c->chunk);
-  if (chunks == 0 && c->gs && c->s0)  // no tokens: the first average is the last
-    along(e1 - e0, [&](int64_t e, auto v) {
-      const int64_t from = seq * 3 * E + e0 + e;
-      const vf d = v.get(c->s0 + from + E);
-      store(memory + e * PARTS, d == 0.0f ? vf{} : v.get(c->gs + from));
-      store(memory + e * PARTS + VL, d == 0.0f ? vf{} : v.get(c->gs + from + E));
-    });
+  const int64_t E = c->E, width = e1 - e0, chunks = q.chunks(c->chunk);
+  float *const steps = memory + rounded_up(width, VL) * PARTS;
+  const float *const s0 = c->s0 ? c->s0 + seq * 3 * E + e0 : nullptr;
+  const float *const gs = c->gs ? c->gs + seq * 3 * E + e0 : nullptr;
+  memset(memory, 0, rounded_up(width, VL) * PARTS * sizeof(float));
   for (int64_t i = chunks; i-- > 0;) {
+    const WkvRows task = {c, q, e0};
     const Tokens tokens(c, q, i, [&](int64_t t) {
-      memset(c->dk + (first + t) * E + e0, 0, (e1 - e0) * sizeof(float));
-      memset(c->dv + (first + t) * E + e0, 0, (e1 - e0) * sizeof(float));
+      memset(task.dk(t), 0, width * sizeof(float));
+      memset(task.dv(t), 0, width * sizeof(float));
     });
-    along(e1 - e0, [&](int64_t e, auto v) {
-      float *const at = memory + e * PARTS;
-      WkvGradient G = {load(at), load(at + VL), load(at + 2 * VL), load(at + 3 * VL)};
-      const Average before = Average::load_from(c->kept + (q.slot + i) * c->width + (e0 + e) * PARTS);
-      wkv_back_chunk(c, q, tokens, e0 + e, before, G, i == chunks - 1, seq, steps, v);
-      store(at, G.n), store(at + VL, G.d), store(at + 2 * VL, G.w), store(at + 3 * VL, G.u);
+    along(width, [&](int64_t e, auto v) {
+      const WkvRows rows = {c, q, e0 + e};
+      const float *const kept = c->kept + (q.slot + i) * c->width + (e0 + e) * PARTS;
+      const Average last = wkv_steps(steps, rows, tokens, q.begin + i * c->chunk, Average::load_from(kept), v);
+      WkvGradient G = WkvGradient::load_from(memory + e * PARTS);
+      if (gs && i == chunks - 1) G.begin(gs + e, E, last.d, v);
+      wkv_walk_back(G, steps, rows, tokens, v);
+      G.store_to(memory + e * PARTS);
     });
   }
-  along(e1 - e0, [&](int64_t e, auto v) {
-    const float *const at = memory + e * PARTS;
-    v.put(sums + e0 + e, load(at + 2 * VL));
-    v.put(sums + E + e0 + e, load(at + 3 * VL));
+  along(width, [&](int64_t e, auto v) {
+    WkvGradient G = WkvGradient::load_from(memory + e * PARTS);
+    v.put(sums + e0 + e, G.w), v.put(sums + E + e0 + e, G.u);
     if (!c->ds0) return;
+    const vf n = v.get(s0 + e), d = v.get(s0 + E + e);
+    if (gs && chunks == 0) G.begin(gs + e, E, d, v);
     float *const to = c->ds0 + seq * 3 * E + e0 + e;
-    const float *const s0 = c->s0 + seq * 3 * E + e0 + e;
-    const vf n = v.get(s0), d = v.get(s0 + E), dn = load(at), dd = load(at + VL);
-    v.put(to, dn), v.put(to + E, dd);
-    v.put(to + 2 * E, d == 0.0f ? vf{} : dn * n + dd * d);
+    v.put(to, G.n), v.put(to + E, G.d);
+    v.put(to + 2 * E, d == 0.0f ? (vf){} : G.n * n + G.d * d);
   });
 }
 
