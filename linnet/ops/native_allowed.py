@@ -135,9 +135,12 @@ def by_hand(*grads: Tensor | None) -> bool:
 
 def gradients(plain: Callable[..., Any], inputs: tuple[Tensor | None, ...], grads: tuple[Any, ...]) -> list[Any]:
     """Return gradients of `plain` that can be differentiated again: for backward passes with create_graph."""
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
+        # Views, because one input may depend on another, as a state does on the weights that made it: only what the
+        # equation does with each of them counts here.
+        inputs = tuple(t if t is None or not t.requires_grad else t.view_as(t) for t in inputs)
+        wanted = [t for t in inputs if t is not None and t.requires_grad]
         outs = plain(*inputs)
         outs = (outs,) if isinstance(outs, Tensor) else outs
         used = [(out, g) for out, g in zip(outs, grads, strict=True) if g is not None and out.requires_grad]
