@@ -43,11 +43,12 @@ struct Average {
     const vf n = v.get(s), d = v.get(s + E), p = v.get(s + 2 * E);
     return {n, d, d == 0.0f || p < NOTHING ? splat(NOTHING) : one_nan(p), vf{}};
   }
+  // A state has no room for `rest`; once in a call it hardly counts.
   template <class V>
   MEMBER void finish(float *s, int64_t E, V v) const {
     const vf empty = (vf){};
-    v.put(s, d == 0.0f ? empty : n + n * rest);  // e^rest = 1 + rest
-    v.put(s + E, d == 0.0f ? empty : d + d * rest);
+    v.put(s, d == 0.0f ? empty : n);
+    v.put(s + E, d);
     v.put(s + 2 * E, d == 0.0f ? empty : p);
   }
   static MEMBER Average load_from(const float *s) {
