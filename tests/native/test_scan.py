@@ -111,7 +111,9 @@ def test_numbers_at_the_edges(isa: str) -> None:
     assert forgot is not None
     close([forgot[0, :, :, 0]], [(dt[0, 2] + 0.1)[:, None] * x[0, 2, :, None] * b[0, 2]], TOLERANCE)
     for rate, want in ((-1e4, 0.0), (1e4, inf)):
-        _, end, _ = scan.selective_scan(0 * x, torch.ones_like(dt), torch.full_like(a, rate), b, c, s.abs(), scan.Places())
+        _, end, _ = scan.selective_scan(
+            0 * x, torch.ones_like(dt), torch.full_like(a, rate), b, c, s.abs(), scan.Places()
+        )
         assert end is not None
         assert (end == want).all()
     for odd in (torch.nan, inf, torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32).item()):
@@ -161,5 +163,9 @@ def test_calls_that_do_not_fit_are_refused() -> None:
         gate.set_check(False)
         with pytest.raises(RuntimeError, match="refused the call: an argument out of range"):
             scan.SELECTIVE_SCAN.call(
-                y=torch.empty_like(x), s_out=None, kept=torch.empty(sizes["slots"], sizes["width"]), **inputs, **sizes | wrong
+                y=torch.empty_like(x),
+                s_out=None,
+                kept=torch.empty(sizes["slots"], sizes["width"]),
+                **inputs,
+                **sizes | wrong,
             )

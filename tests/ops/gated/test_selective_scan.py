@@ -17,7 +17,8 @@ from tests.ops.rows import needs_library
 
 B, E, N = 2, 3, 4
 every_run = pytest.mark.parametrize(
-    ("form", "backend"), [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)]
+    ("form", "backend"),
+    [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)],
 )
 
 

@@ -17,7 +17,8 @@ from tests.ops.rows import needs_library
 
 B, E = 2, 5
 every_run = pytest.mark.parametrize(
-    ("form", "backend"), [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)]
+    ("form", "backend"),
+    [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)],
 )
 
 
@@ -42,7 +43,9 @@ RULE = rules.Rule(wkv, naive.wkv, draw, (True, True, False, False), value)
 @pytest.mark.parametrize("rate", [0.1, 30.0])
 def test_float32(form: str, backend: str, rate: float) -> None:
     """Two chunks of the usual size, with slow forgetting, and with factors down to e^-30."""
-    rules.check_equation(RULE._replace(draw=lambda n: draw(n, rate, size=1.0)), form, 70, torch.float32, backend=backend)
+    rules.check_equation(
+        RULE._replace(draw=lambda n: draw(n, rate, size=1.0)), form, 70, torch.float32, backend=backend
+    )
 
 
 @every_run
