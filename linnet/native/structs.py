@@ -247,6 +247,86 @@ class Choose(Call):
     """
 
 
+# ---- scans: csrc/scan_fields.h --------------------------------------------------------------------------------------
+# B batch, T time, E channels, N numbers per channel, S sequences
+
+SCAN_PLACES = """
+    uint8*  mask[B,T]
+    int64*  cu[S+1]
+"""
+SCAN_SIZES = """
+    int64   S B T E slots width chunk threads
+"""
+SELECTIVE_SCAN_INPUTS = f"""
+    float*  x[B,T,E|x_b,x_t] dt[B,T,E|dt_b,dt_t] a[E,N] b[B,T,N|b_b,b_t] c[B,T,N|c_b,c_t] s0[S,E,N]
+    {SCAN_PLACES}
+"""
+SELECTIVE_SCAN_SIZES = f"""
+    {SCAN_SIZES}
+    int64   N x_b x_t dt_b dt_t b_b b_t c_b c_t
+"""
+WKV_INPUTS = f"""
+    float*  k[B,T,E|k_b,k_t] v[B,T,E|v_b,v_t] decay[E] bonus[E] s0[S,3,E]
+    {SCAN_PLACES}
+"""
+WKV_SIZES = f"""
+    {SCAN_SIZES}
+    int64   k_b k_t v_b v_t
+"""
+
+
+@declare
+class SelectiveScan(Call):
+    """y, the last state, and the states that the backward starts from."""
+
+    function = "linnet_selective_scan"
+    fields = f"""
+        float*  y[B,T,E] s_out[S,E,N] kept[slots,width]
+        {SELECTIVE_SCAN_INPUTS}
+        {SELECTIVE_SCAN_SIZES}
+    """
+
+
+@declare
+class SelectiveScanBackward(Call):
+    """Gradients of all inputs and of the initial state."""
+
+    function = "linnet_selective_scan_backward"
+    fields = f"""
+        float*  dx[B,T,E] ddt[B,T,E] da[E,N] db[B,T,N] dc[B,T,N] ds0[S,E,N]
+        float*  g[B,T,E|g_b,g_t] gs[S,E,N] kept[slots,width]
+        {SELECTIVE_SCAN_INPUTS}
+        int64   g_b g_t
+        {SELECTIVE_SCAN_SIZES}
+    """
+
+
+@declare
+class Wkv(Call):
+    """The average of RWKV-4, the last state, and the states that the backward starts from."""
+
+    function = "linnet_wkv"
+    fields = f"""
+        float*  out[B,T,E] s_out[S,3,E] kept[slots,width]
+        {WKV_INPUTS}
+        {WKV_SIZES}
+    """
+
+
+@declare
+class WkvBackward(Call):
+    """Gradients of all inputs and of the initial state."""
+
+    function = "linnet_wkv_backward"
+    fields = f"""
+        float*  dk[B,T,E] dv[B,T,E] ddecay[E] dbonus[E] ds0[S,3,E]
+        float*  g[B,T,E|g_b,g_t] gs[S,3,E] kept[slots,width]
+        {WKV_INPUTS}
+        int64   g_b g_t
+        {WKV_SIZES}
+    """
+
+
 # ---- the decoder: csrc/model_fields.h. Its pointers are checked by decode_check.py ----------------------------------
 
 

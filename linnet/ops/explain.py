@@ -16,11 +16,10 @@ from .conv import short_conv
 from .dispatch import OPS, Decision, choose, choose_linear
 from .gated import decay, selective_scan, wkv
 from .linear import attention as linear
-from .native_allowed import unsupported, unsupported_sequence
+from .native_allowed import unsupported
 from .softmax import full, lsh, window
 
 CHANNELS = ("selective_scan", "wkv", "short_conv", "base_conv")  # their first input is [batch, time, channels]
-RECURRENT = ("decayed_attention", "delta_rule", "wkv7", "selective_scan", "wkv")
 OWN_BACKWARD = ("linear_attention", "decayed_attention", "delta_rule", "selective_scan")  # in the chunked form
 NEEDED = {  # the options that a decision or the size of a state depends on
     "selective_scan": ("state_dim",),
@@ -76,11 +75,10 @@ def _decision(
     if op == "linear_attention":
         core = resolve(feature_map, shape[3]).core
         return choose_linear(form, backend, core, length, dtype, _wide(dtype), device)
-    if op in RECURRENT:
-        return choose(op, form, backend, length, lambda: unsupported_sequence(dtype, device))
     if OPS[op].native:
-        size = shape[0] * length * shape[2] if backend == "auto" else None
-        wide = _wide(dtype) if op == "short_conv" else dtype  # base_conv does not widen
+        small = op in ("short_conv", "base_conv") and backend == "auto"  # these leave few numbers to torch
+        size = shape[0] * length * shape[2] if small else None
+        wide = dtype if op == "base_conv" else _wide(dtype)  # which does not widen
         return choose(op, form, backend, length, lambda: unsupported(wide, device, size))
     auto = lsh.auto_form(length, sizes["rounds"], sizes["span"]) if op == "lsh_attention" else None
     return choose(op, form, backend, length, auto=auto)

@@ -21,7 +21,6 @@ from ..native.library import library, reason
 from .checks import NARROW
 
 BLOCK = 1024  # rows of one matrix product: its output is still in the cache when the next pass reads it
-HALF_OR_SINGLE = (torch.float32, *NARROW)
 SMALLEST = 4096  # numbers: below this a call into the library costs more than it saves
 
 
@@ -108,19 +107,9 @@ def refused_sequence(*tensors: Tensor | None) -> str | None:
     device = next((t.device.type for t in given if not t.is_cpu), "cpu")
     if not readable(*given) or forward_ad._current_level >= 0 or recorded():
         _check_devices(tensors)
-        return unsupported_sequence(torch.float32, device) or recorded_call
-    return unsupported_sequence(next((t.dtype for t in given if t.dtype not in HALF_OR_SINGLE), torch.float32), device)
-
-
-def unsupported_sequence(dtype: torch.dtype, device: str) -> str | None:
-    """Return why the kernels of the recurrent ops cannot take such tensors, as `unsupported`."""
-    if library() is None:
-        return reason()
-    if device != "cpu":
-        return f"the native kernels run on cpu tensors, these are on {device}"
-    if dtype not in HALF_OR_SINGLE:
-        return f"this native kernel takes float32, bfloat16 or float16, not {dtype}"
-    return None
+        return unsupported(torch.float32, device) or recorded_call
+    wide = next((t.dtype for t in given if t.dtype not in (torch.float32, *NARROW)), torch.float32)
+    return unsupported(wide, device)
 
 
 def _check_devices(tensors: tuple[Tensor | None, ...]) -> None:
@@ -146,9 +135,12 @@ def by_hand(*grads: Tensor | None) -> bool:
 
 def gradients(plain: Callable[..., Any], inputs: tuple[Tensor | None, ...], grads: tuple[Any, ...]) -> list[Any]:
     """Return gradients of `plain` that can be differentiated again: for backward passes with create_graph."""
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
     again = torch.is_grad_enabled()
     with torch.enable_grad():
+        # Views, because one input may depend on another, as a state does on the weights that made it: only what the
+        # equation does with each of them counts here.
+        inputs = tuple(t if t is None or not t.requires_grad else t.view_as(t) for t in inputs)
+        wanted = [t for t in inputs if t is not None and t.requires_grad]
         outs = plain(*inputs)
         outs = (outs,) if isinstance(outs, Tensor) else outs
         used = [(out, g) for out, g in zip(outs, grads, strict=True) if g is not None and out.requires_grad]

@@ -109,12 +109,12 @@ def on_torch(how: Contract, s: Tensor | None) -> dict[str, Any]:
     return how._replace(initial_state=state, form="auto", backend="torch")._asdict()
 
 
-def finish(call: Call, out: Tensor, s: Tensor) -> tuple[Tensor, MatrixState | None]:
+def finish(call: Call, out: Tensor, s: Tensor | None) -> tuple[Tensor, MatrixState | None]:
     """Return the output [R,T,...] as the caller gave the inputs, and the state if it was requested."""
     out = out.to(call.dtype)
     if call.places is not None:
         out = from_rows(out, call.places)
-    return out, MatrixState(s) if call.output_final_state else None
+    return out, MatrixState(s) if call.output_final_state and s is not None else None
 
 
 def fill(x: Tensor, pad: Tensor | None, value: float = 0.0) -> Tensor:

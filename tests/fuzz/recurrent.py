@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import linnet
+from linnet.ops.dispatch import OPS
 from linnet.ops.gated import naive
 from tests.fuzz import draws
 from tests.fuzz.measure import Values
@@ -118,6 +119,8 @@ class _Common:
             state = draws.normal(self.g, torch.float32, self.rows, self.H, self.D, self.V, size=self.past)
         given = self.past > 0 or rng.random() < 0.3
         how = {"form": rng.choice(FORMS), "chunk_size": rng.choice([1, 2, 3, 4, 8, 16, 32])}
+        if OPS[name].native:  # by its own choice, or not at all
+            how["backend"] = rng.choice(["auto", "auto", "torch"])
         one_by_one = offsets is None and mask is None and self.T > 0 and rng.random() < 0.15
         timed = [n for n in names if inputs[n].ndim > 2 and inputs[n].shape[1] == self.T and n != "a"]
         state_dtype = torch.float64 if self.dtype == torch.float64 else rng.choice([torch.float32, torch.float64])

@@ -11,15 +11,20 @@ from torch import Tensor
 
 from linnet.ops import (
     ConvState,
+    MatrixState,
     State,
     decayed_attention,
     delta_rule,
     linear_attention,
     linear_attention_step,
+    selective_scan,
+    selective_scan_step,
     short_conv,
     short_conv_step,
     sliding_window_attention,
     softmax_attention,
+    wkv,
+    wkv_step,
 )
 from linnet.ops.conv.base_conv import base_conv
 from linnet.ops.fused.cross_entropy import linear_cross_entropy
@@ -50,6 +55,24 @@ def _conv(x: Tensor, weight: Tensor, bias: Tensor, past: Tensor) -> tuple[Tensor
 def _conv_step(x: Tensor, weight: Tensor, bias: Tensor, past: Tensor) -> tuple[Tensor, ...]:
     y, state = short_conv_step(x, weight, bias, ConvState(past))
     return y, *state
+
+
+def _recurrent(op: Op, value: Callable[[Tensor], Tensor], *given: Tensor) -> tuple[Tensor, ...]:
+    """The last tensor is the state; `value`: what one stands for."""
+    *inputs, s = given
+    out, state = op(*inputs, initial_state=MatrixState(s), output_final_state=True)
+    assert state is not None
+    return out, value(state.s)
+
+
+def _recurrent_step(op: Op, value: Callable[[Tensor], Tensor], *given: Tensor) -> tuple[Tensor, ...]:
+    out, state = op(*given[:-1], MatrixState(given[-1]))
+    return out, value(state.s)
+
+
+def _sums(s: Tensor) -> Tensor:
+    """Of RWKV-4: derivatives hold the exponent fixed, or do not."""
+    return s[:, :, :2] * s[:, :, 2:].exp()
 
 
 def _turned(x: Tensor, weight: Tensor, bias: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
@@ -88,6 +111,16 @@ OPS: dict[str, tuple[Op, list[tuple[int, ...]]]] = {  # rows of at least eager.S
     "sliding_window_attention": (partial(_first, sliding_window_attention, window=5), QKV),
     "decayed_attention": (partial(_first, decayed_attention), [*QKV, (2, 40, 2)]),
     "delta_rule": (partial(_first, delta_rule), [*QKV, (2, 40, 2)]),
+    "selective_scan": (
+        partial(_recurrent, selective_scan, Tensor.clone),
+        [(2, 20, 9), (2, 20, 9), (9, 4), (2, 20, 4), (2, 20, 4), (2, 9, 4, 1)],
+    ),
+    "selective_scan_step": (
+        partial(_recurrent_step, selective_scan_step, Tensor.clone),
+        [(2, 9), (2, 9), (9, 4), (2, 4), (2, 4), (2, 9, 4, 1)],
+    ),
+    "wkv": (partial(_recurrent, wkv, _sums), [(2, 20, 9), (2, 20, 9), (9,), (9,), (2, 1, 3, 9)]),
+    "wkv_step": (partial(_recurrent_step, wkv_step, _sums), [(2, 9), (2, 9), (9,), (9,), (2, 1, 3, 9)]),
 }  # fmt: skip
 
 
@@ -145,6 +178,10 @@ def drawn(name: str, seed: int = 0) -> list[Tensor]:
         given[-2:] = [x.abs() for x in given[-2:]]
     if name == "decayed_attention":
         given[3] = -given[3].abs() / 8
+    if name.startswith("selective_scan"):
+        given[1:3] = given[1].sigmoid(), -given[2].sigmoid()
+    if name.startswith("wkv"):
+        given[2], given[-1] = given[2].sigmoid(), given[-1].abs() + 1
     if name == "delta_rule":
         given[1], given[3] = torch.nn.functional.normalize(given[1], dim=-1), given[3].sigmoid()
     return given

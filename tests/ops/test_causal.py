@@ -6,6 +6,7 @@ The random calls of tests/fuzz check the same for all ops, forms and dtypes; her
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import linnet
 from linnet.ops.gated.wkv import wkv
 from linnet.ops.gated.wkv7 import wkv7
 from linnet.ops.softmax.lsh import lsh_attention
+from tests.ops.rows import needs_library
 from tests.ops.runs import every_run
 
 B, T, H, D, V, AT = 2, 21, 2, 4, 18, 11
@@ -53,9 +55,19 @@ def rwkv7(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: wkv7(*x, form=form)[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
 
 
+def how(form: str) -> dict[str, str]:
+    return {"backend": "native"} if form == "native" else {"form": form, "backend": "torch"}
+
+
 def rwkv4(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     k, v = (x.flatten(2) for x in draw(D, D))
-    return lambda *x: wkv(*x, torch.ones(H * D), torch.zeros(H * D), form=form)[0], [k, v]
+    return lambda *x: wkv(*x, torch.ones(H * D), torch.zeros(H * D), **how(form))[0], [k, v]
+
+
+def mamba(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    x, dt, b, c = (x.flatten(2) for x in draw(D, D, V, V))
+    a = -torch.ones(H * D, H * V)
+    return lambda x, dt, b, c: linnet.selective_scan(x, dt, a, b, c, **how(form))[0], [x, dt.abs(), b, c]
 
 
 def softmax(_: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
@@ -90,8 +102,13 @@ def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, 
 
 
 @pytest.mark.parametrize("what", [torch.nan, torch.inf])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("make", [decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, softmax, window, lsh])
+@pytest.mark.parametrize(
+    ("make", "form"),
+    [
+        *product([decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, mamba, softmax, window, lsh], FORMS),
+        *(pytest.param(make, "native", marks=needs_library) for make in (rwkv4, mamba)),
+    ],
+)
 def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> None:
     op, inputs = make(form)
     for which in range(len(inputs)):

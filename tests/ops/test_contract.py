@@ -269,6 +269,8 @@ def test_the_torch_backend_calls_no_native_code(row: Row, monkeypatch: pytest.Mo
         monkeypatch.setattr(native_gated, name, forbidden)
     for name in ("causal_conv", "causal_conv_backward", "norm"):
         monkeypatch.setattr(nn, name, forbidden)
+    if row.op in ("selective_scan", "wkv"):
+        monkeypatch.setattr(row.module, "KERNEL", row.module.KERNEL._replace(forward=forbidden, backward=forbidden))
     inputs = leaves(row.inputs(2, 600, torch.float32))
     out, _ = row(inputs, backend="torch")
     out.sum().backward()
@@ -298,6 +300,8 @@ def test_explain_dispatch_is_what_runs(row: Row, length: int, monkeypatch: pytes
         spy(operators, "chunked", ("chunked", "torch"))
         spy(native_linear, "forward", ("chunked", "native"))
     spy(native_gated, "forward", ("chunked", "native"))
+    if row.op in ("selective_scan", "wkv"):
+        spy(row.module, "run", ("chunked", "native"))
     if row.op == "short_conv":
         spy(row.module, "causal_conv", ("parallel", "torch"))
         spy(nn, "causal_conv", ("parallel", "native"))

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+import linnet
 from linnet.native import sample
 from linnet.native.library import library
 from linnet.native.matmul import matmul, pack
-from linnet.ops import State, linear_attention, linear_attention_step, short_conv
+from linnet.ops import MatrixState, State, linear_attention, linear_attention_step, short_conv
 from linnet.ops.conv.base_conv import base_conv
 from linnet.ops.fused.cross_entropy import linear_cross_entropy
 from linnet.ops.fused.mlp import mlp
@@ -94,6 +95,25 @@ def test_packed_sequences_without_tokens(lengths: list[int]) -> None:
             return linear_attention(*xs[:3], initial_state=State(*xs[3:]), **how)
 
         same(answers(run, tensors), answers(lambda *xs, run=run: run(*xs, backend="torch"), tensors))
+
+
+SCANS: dict[str, Any] = {  # B, T, E, N -> inputs and, last, the state
+    "selective_scan": lambda B, T, E, N: [(B, T, E), (B, T, E), (E, N), (B, T, N), (B, T, N), (B, E, N, 1)],
+    "wkv": lambda B, T, E, N: [(B, T, E), (B, T, E), (E,), (E,), (B, 1, 3, E)],
+}
+
+
+@needs_library
+@pytest.mark.parametrize("sizes", [(0, 3, 4, 2), (2, 0, 4, 2), (2, 3, 0, 2), (2, 3, 4, 0), (2, 1, 0, 2), (0, 0, 0, 0)])
+@pytest.mark.parametrize("name", SCANS)
+def test_scans(name: str, sizes: tuple[int, ...]) -> None:
+    def run(*xs: Tensor, backend: str = "native") -> Any:
+        state = MatrixState(xs[-1])
+        out, end = getattr(linnet, name)(*xs[:-1], initial_state=state, output_final_state=True, backend=backend)
+        return out, (end.s,)
+
+    given = leaves(*SCANS[name](*sizes))
+    same(answers(run, given), answers(lambda *xs: run(*xs, backend="torch"), given))
 
 
 ROWS: dict[str, Any] = {  # x [..., 64] without rows

@@ -61,12 +61,13 @@ static int check_kernel(const C *c) {
   return LINNET_OK;
 }
 
-// S sequences packed in one row of T tokens by their starts; without starts, one in each of B rows.
-static int check_starts(const int64_t *cu, int64_t S, int64_t B, int64_t T) {
-  if (!cu) return S == B ? LINNET_OK : LINNET_BAD_ARGUMENT;
-  if (B != 1 || cu[0] != 0 || cu[S] != T) return LINNET_BAD_CU;
-  for (int64_t i = 0; i < S; ++i)
-    if (cu[i] > cu[i + 1]) return LINNET_BAD_CU;
+// S sequences packed in one row by their starts; without starts, one in each of B rows.
+template <class C>
+static int check_packed(const C *c, int64_t length) {
+  if (!c->cu) return c->S == c->B ? LINNET_OK : LINNET_BAD_ARGUMENT;
+  if (c->B != 1 || c->cu[0] != 0 || c->cu[c->S] != length) return LINNET_BAD_CU;
+  for (int64_t i = 0; i < c->S; ++i)
+    if (c->cu[i] > c->cu[i + 1]) return LINNET_BAD_CU;
   return LINNET_OK;
 }
 
@@ -75,7 +76,7 @@ static int check_sequences(const C *c) {
   if (c->S < 0 || c->Tq < 0 || c->Tk < 0 || check_kernel(c)) return LINNET_BAD_ARGUMENT;
   if (c->causal && c->Tq != c->Tk) return LINNET_BAD_ARGUMENT;
   if (c->cu && c->Tq != c->Tk) return LINNET_BAD_CU;
-  return check_starts(c->cu, c->S, c->B, c->Tq);
+  return check_packed(c, c->Tq);
 }
 
 static int check(const linnet_forward_call *c) { return check_sequences(c); }
@@ -93,7 +94,7 @@ static int check_gated(const C *c) {
   if ((c->G != 0) != (c->decay != nullptr) || (c->rule == 1) != (c->beta != nullptr)) return LINNET_BAD_ARGUMENT;
   if ((c->rule == 2) != (c->erase && c->rate) || (c->rule == 2 && c->G != c->D)) return LINNET_BAD_ARGUMENT;
   if (c->kept && (c->floats != panels * blocks * 256 || c->slots < c->B * c->T / 128 + c->S)) return LINNET_BAD_ARGUMENT;
-  return check_starts(c->cu, c->S, c->B, c->T);
+  return check_packed(c, c->T);
 }
 
 static int check(const linnet_gated_forward_call *c) { return c->faults ? check_gated(c) : LINNET_BAD_ARGUMENT; }
@@ -181,6 +182,20 @@ static int check(const linnet_icl_train_call *c) {
   const bool ok = icl_sizes(c) && icl_fresh(c) && c->dp && c->dq && c->loss && c->m && c->v && c->rate && c->curve;
   return ok && c->steps >= 1 && c->done >= 0 ? LINNET_OK : LINNET_BAD_ARGUMENT;
 }
+
+template <class C>
+static int check_scan(const C *c, int64_t numbers, bool ok) {
+  if (c->S < 0 || c->B < 0 || c->T < 0 || c->E < 1 || numbers < 1 || c->threads < 1 || !ok) return LINNET_BAD_ARGUMENT;
+  if (c->chunk < 1 || c->chunk > LINNET_SCAN_CHUNK) return LINNET_BAD_ARGUMENT;
+  const int64_t width = (c->E + 15) / 16 * 16 * ((numbers + 3) / 4 * 4);
+  if (c->kept && (c->width < width || c->slots < c->B * c->T / c->chunk + c->S + 1)) return LINNET_BAD_ARGUMENT;
+  return check_packed(c, c->T);
+}
+
+static int check(const linnet_selective_scan_call *c) { return check_scan(c, c->N, c->y); }
+static int check(const linnet_selective_scan_backward_call *c) { return check_scan(c, c->N, c->kept); }
+static int check(const linnet_wkv_call *c) { return check_scan(c, 4, c->out); }
+static int check(const linnet_wkv_backward_call *c) { return check_scan(c, 4, c->kept && (!c->ds0 || c->s0)); }
 
 static int check(const linnet_choose_call *c) {
   const bool ok = c->rows >= 0 && c->levels >= 2 && c->width >= 1;

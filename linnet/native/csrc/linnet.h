@@ -10,6 +10,7 @@
 #include "icl_fields.h"
 #include "model_fields.h"
 #include "nn_fields.h"
+#include "scan_fields.h"
 
 #define LINNET_ABI 7
 
@@ -20,10 +21,10 @@ enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_
 
 // Functions with a kernel for each instruction set.
 #define LINNET_CALLS(CALL) \
-  LINNET_LINEAR_CALLS(CALL) LINNET_GATED_CALLS(CALL) LINNET_ROW_CALLS(CALL) LINNET_DECODE_CALLS(CALL) \
-  LINNET_ICL_CALLS(CALL)
+  LINNET_LINEAR_CALLS(CALL) LINNET_GATED_CALLS(CALL) LINNET_SCAN_CALLS(CALL) LINNET_ROW_CALLS(CALL)               \
+  LINNET_DECODE_CALLS(CALL) LINNET_ICL_CALLS(CALL)
 
-// By the source that defines them: linear.cpp, gated.cpp, nn.cpp, decode.cpp, icl.cpp.
+// By the source that defines them: linear.cpp, gated.cpp, scan.cpp, nn.cpp, decode.cpp, icl.cpp.
 #define LINNET_LINEAR_CALLS(CALL) CALL(forward) CALL(backward) CALL(step)
 #define LINNET_GATED_CALLS(CALL) CALL(gated_forward) CALL(gated_backward)
 #define LINNET_ROW_CALLS(CALL)                                                                                    \
@@ -31,6 +32,7 @@ enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_
   CALL(column_sums) CALL(causal_conv) CALL(causal_conv_backward)
 #define LINNET_DECODE_CALLS(CALL) CALL(matmul)
 #define LINNET_ICL_CALLS(CALL) CALL(icl_gradient) CALL(icl_answers) CALL(icl_jacobian) CALL(icl_train)
+#define LINNET_SCAN_CALLS(CALL) CALL(selective_scan) CALL(selective_scan_backward) CALL(wkv) CALL(wkv_backward)
 
 // Functions with one kernel for all.
 #define LINNET_PLAIN_CALLS(CALL) CALL(choose)

@@ -76,12 +76,30 @@ INLINE vf fma_(vf a, float b, vf c) {
 // and a processor holds too few chains at a time to keep its units busy.
 #define EACH(G) UNROLL(8) for (int g = 0; g < G; ++g)
 
-// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f on [-1/2, 1/2] by a minimax polynomial, relative error 1e-7.
+// 2^f for f in [-1/2, 1/2] by a minimax polynomial, relative error 1e-7; exactly 1 at 0.
+template <int G>
+INLINE void exp2_fraction(vf (&f)[G]) {
+  vf p[G];
+  EACH(G) p[g] = splat(0.00132647f);
+  EACH(G) p[g] = p[g] * f[g] + 0.00967151f;
+  EACH(G) p[g] = p[g] * f[g] + 0.05550734f;
+  EACH(G) p[g] = p[g] * f[g] + 0.24022242f;
+  EACH(G) p[g] = p[g] * f[g] + 0.69314698f;
+  EACH(G) f[g] = p[g] * f[g] + 1.0f;
+}
+
+INLINE vf exp2_fraction(vf f) {
+  vf one[1] = {f};
+  exp2_fraction(one);
+  return one[0];
+}
+
+// e^x for x in [-87, 88]: 2^n by the exponent bits, 2^f as above.
 // The rounding of log2(e) adds 1.3e-8 |x| to it, unless EXACT; elu+1 can do without, its large |x| are tiny numbers.
 template <bool EXACT, int G>
 INLINE void exp_in_range(vf (&x)[G]) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
-  vf shifted[G], n[G], f[G], p[G];
+  vf shifted[G], n[G], f[G];
   EACH(G) shifted[g] = x[g] * 1.44269504f + magic;
   EACH(G) n[g] = shifted[g] - magic;
 #if defined(__FMA__) || defined(__aarch64__)
@@ -90,13 +108,8 @@ INLINE void exp_in_range(vf (&x)[G]) {
 #else  // without a fused multiply-add the product above would lose the digits that matter: ln 2 in two parts instead
   EACH(G) f[g] = ((x[g] - n[g] * 0.693359375f) + n[g] * 2.12194440e-4f) * 1.44269504f;
 #endif
-  EACH(G) p[g] = splat(0.00132647f);
-  EACH(G) p[g] = p[g] * f[g] + 0.00967151f;
-  EACH(G) p[g] = p[g] * f[g] + 0.05550734f;
-  EACH(G) p[g] = p[g] * f[g] + 0.24022242f;
-  EACH(G) p[g] = p[g] * f[g] + 0.69314698f;
-  EACH(G) p[g] = p[g] * f[g] + 1.0f;
-  EACH(G) x[g] = (vf)((vi)p[g] + ((vi)shifted[g] << 23));
+  exp2_fraction(f);
+  EACH(G) x[g] = (vf)((vi)f[g] + ((vi)shifted[g] << 23));
 }
 
 template <bool EXACT>

@@ -5,7 +5,7 @@
 Gu & Dao 2023, arXiv:2312.00752, algorithm 2 (a discretized exactly, b by Euler's rule, as in the paper's code).
 B batch, T time, E channels, N numbers per channel, C chunk:  x, dt, y [B,T,E]   a [E,N]   b, c [B,T,N]
 state s [B,E,N,1]. The chunked form never holds the states of all tokens, T E N numbers per row: its backward pass
-recomputes those of a chunk from the state before it.
+recomputes those of a chunk from the state before it. So does the native kernel, csrc/selective_scan.h.
 Inside, time comes first and channels last, [T,B,N,E]: the numbers of a token are contiguous, the long axis innermost.
 """
 
@@ -17,12 +17,15 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from ...native import scan
+from ...native.scan import Places
 from ..checks import check_inputs, check_token, shape
 from ..native_allowed import by_hand, gradients
 from ..precision import full_precision
 from ..prologue import Contract, begin, finish
 from ..state import MatrixState
 from .scan import backwards, doubling, eager, in_order
+from .scan_kernel import Scan, refused, run
 
 CHUNK = 8  # tokens whose states are in memory: 4 and 8 tie, 16 and 32 leave the cache; the result is the same
 Result: TypeAlias = "tuple[Tensor, Tensor]"  # y [T,B,E], s [B,N,E]
@@ -54,8 +57,8 @@ def selective_scan(
         mask: [B,T] bool, True = real token. Padding changes nothing, and its output is 0.
         cu_seqlens: [S+1] offsets of S sequences packed in one row (B = 1); the state then has S rows.
         form: "auto", "parallel" (all states in memory), "chunked" or "recurrent" (token by token).
-        backend: "auto" or "torch"; there is no native kernel.
-        chunk_size: tokens per chunk; changes memory and speed, not the result.
+        backend: "auto", "native" or "torch"; `linnet.explain_dispatch` shows what "auto" chooses.
+        chunk_size: tokens per chunk of the torch form; changes memory and speed, not the result.
 
     Returns:
         y [B,T,E] in the dtype of x, and the state (float32, or float64 if any input is) or None.
@@ -65,7 +68,13 @@ def selective_scan(
     """
     _check(x, dt, a, b, c)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
-    call = begin("selective_scan", how, (x, dt, b, c), (a,), out=x, state=("E,N,1", (*a.shape, 1)))
+    call = begin(
+        "selective_scan", how, (x, dt, b, c), (a,), out=x, state=("E,N,1", (*a.shape, 1)),
+        kernel=lambda: refused((x, dt, a, b, c), initial_state, mask),
+    )  # fmt: skip
+    if call.native:
+        y, last = run(KERNEL, (x, dt, a, b, c, call.s), Places(mask, call.offsets), output_final_state)
+        return finish(call, y, last)
     with full_precision(x):
         tokens = _Tokens(*(p.transpose(0, 1).contiguous() for p in call.tokens))
         s = call.s[..., 0].mT.contiguous()  # [B,N,E]
@@ -191,6 +200,19 @@ def _chunk_gradients(p: _Tokens, a: Tensor, start: Tensor, gy: Tensor, gs: Tenso
     return _Tokens(du * p.dt, ddt, db, dc), (slope * p.dt[:, :, None]).sum((0, 1)), into_start
 
 
+def _plain(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, s: Tensor | None, places: Places
+) -> tuple[Tensor, Tensor]:
+    """Return what the kernel does, in torch operations."""
+    y, last = selective_scan(
+        x.float(), dt, a, b, c, initial_state=None if s is None else MatrixState(s), output_final_state=True,
+        mask=places.mask, cu_seqlens=places.cu_seqlens, form="chunked", backend="torch",
+    )  # fmt: skip
+    assert last is not None
+    return y, last.s
+
+
+KERNEL = Scan(scan.selective_scan, scan.selective_scan_backward, _plain)
 FORMS: dict[str, Callable[[_Tokens, Tensor, Tensor, int], Result]] = {
     "parallel": _parallel,
     "chunked": _chunked,

@@ -18,12 +18,15 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from ...native import scan
+from ...native.scan import Places
 from ..causal import guarded
 from ..checks import check_inputs, check_token, shape
 from ..precision import finest, full_precision
 from ..prologue import Contract, begin, fill, finish
 from ..state import MatrixState
 from .scan import linear_scan
+from .scan_kernel import Scan, refused, run
 
 CHUNK = 64  # tokens whose keys share one running maximum; every value gives the same result
 NOTHING = -1e30  # the exponent of a token that does not exist
@@ -54,8 +57,8 @@ def wkv(
         mask: [B,T] bool, True = real token. Padding changes nothing, and its output is 0.
         cu_seqlens: [S+1] offsets of S sequences packed in one row (B = 1); the state then has S rows.
         form: "auto", "parallel" (O(T^2)), "chunked" or "recurrent" (token by token).
-        backend: "auto" or "torch"; there is no native kernel.
-        chunk_size: tokens per chunk; changes the speed, not the result.
+        backend: "auto", "native" or "torch"; `linnet.explain_dispatch` shows what "auto" chooses.
+        chunk_size: tokens per chunk of the torch form; changes the speed, not the result.
 
     Returns:
         out [B,T,E] in the dtype of v, and the state (float32, or float64 if any input is) or None.
@@ -68,7 +71,13 @@ def wkv(
     _check(k, v, decay, bonus)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
     E = k.shape[2]
-    call = begin("wkv", how, (k, v), (decay, bonus), out=v, state=("1,3,E", (1, 3, E)), fills={0: NOTHING})
+    call = begin(
+        "wkv", how, (k, v), (decay, bonus), out=v, state=("1,3,E", (1, 3, E)), fills={0: NOTHING},
+        kernel=lambda: refused((k, v, decay, bonus), initial_state, mask),
+    )  # fmt: skip
+    if call.native:
+        out, last = run(KERNEL, (k, v, decay, bonus, call.s), Places(mask, call.offsets), output_final_state)
+        return finish(call, out, last)
     pad = None if call.mask is None else call.mask.logical_not()
     with full_precision(k):
         (k, v), (rate, u) = call.tokens, call.fixed
@@ -192,6 +201,19 @@ def _first(x: Tensor) -> Tensor:
     return x.transpose(0, 1).contiguous()
 
 
+def _plain(
+    k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, s: Tensor | None, places: Places
+) -> tuple[Tensor, Tensor]:
+    """Return what the kernel does, in torch operations."""
+    out, last = wkv(
+        k, v.float(), decay, bonus, initial_state=None if s is None else MatrixState(s), output_final_state=True,
+        mask=places.mask, cu_seqlens=places.cu_seqlens, form="chunked", backend="torch",
+    )  # fmt: skip
+    assert last is not None
+    return out, last.s
+
+
+KERNEL = Scan(scan.wkv, scan.wkv_backward, _plain)
 FORMS: dict[str, Callable[..., Result]] = {"parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}
 
 

@@ -13,9 +13,13 @@ from linnet.ops.gated import naive
 from linnet.ops.gated.selective_scan import selective_scan
 from linnet.ops.state import MatrixState
 from tests.ops import rules
+from tests.ops.rows import needs_library
 
 B, E, N = 2, 3, 4
-every_form = pytest.mark.parametrize("form", rules.FORMS)
+every_run = pytest.mark.parametrize(
+    ("form", "backend"),
+    [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)],
+)
 
 
 def draw(length: int, strength: float = 2.0) -> list[Tensor]:
@@ -32,23 +36,23 @@ def draw(length: int, strength: float = 2.0) -> list[Tensor]:
 RULE = rules.Rule(selective_scan, naive.selective_scan, draw, (True, True, False, True, True))
 
 
-@every_form
+@every_run
 @pytest.mark.parametrize("strength", [0.1, 100.0])
-def test_float32(form: str, strength: float) -> None:
+def test_float32(form: str, backend: str, strength: float) -> None:
     """The usual chunks, with hardly any forgetting, and with factors down to e^-100."""
-    rules.check_equation(RULE._replace(draw=lambda n: draw(n, strength)), form, 37, torch.float32)
+    rules.check_equation(RULE._replace(draw=lambda n: draw(n, strength)), form, 37, torch.float32, backend=backend)
 
 
-@every_form
-def test_splits_padding_and_causality(form: str) -> None:
-    rules.check_splits(RULE, form)
-    rules.check_padding(RULE, form)
-    rules.check_only_padding(RULE, form)
-    rules.check_causality(RULE, form)
+@every_run
+def test_splits_padding_and_causality(form: str, backend: str) -> None:
+    rule = rules.single(RULE) if backend == "native" else RULE
+    for check in (rules.check_splits, rules.check_padding, rules.check_only_padding, rules.check_causality):
+        check(rule, form, backend=backend)
 
 
-def test_second_derivatives() -> None:
-    rules.check_second_derivatives(RULE)
+@pytest.mark.parametrize("backend", ["torch", pytest.param("native", marks=needs_library)])
+def test_second_derivatives(backend: str) -> None:
+    rules.check_second_derivatives(rules.single(RULE) if backend == "native" else RULE, backend=backend)
 
 
 def test_forward_mode_sees_the_same_slope() -> None:

@@ -13,9 +13,13 @@ from linnet.ops.gated import naive
 from linnet.ops.gated.wkv import wkv, wkv_weights
 from linnet.ops.state import MatrixState
 from tests.ops import rules
+from tests.ops.rows import needs_library
 
 B, E = 2, 5
-every_form = pytest.mark.parametrize("form", rules.FORMS)
+every_run = pytest.mark.parametrize(
+    ("form", "backend"),
+    [*((form, "torch") for form in rules.FORMS), pytest.param("chunked", "native", marks=needs_library)],
+)
 
 
 def draw(length: int, rate: float = 2.0, size: float = 2.0) -> list[Tensor]:
@@ -35,35 +39,37 @@ def value(s: Tensor) -> Tensor:
 RULE = rules.Rule(wkv, naive.wkv, draw, (True, True, False, False), value)
 
 
-@every_form
+@every_run
 @pytest.mark.parametrize("rate", [0.1, 30.0])
-def test_float32(form: str, rate: float) -> None:
+def test_float32(form: str, backend: str, rate: float) -> None:
     """Two chunks of the usual size, with slow forgetting, and with factors down to e^-30."""
-    rules.check_equation(RULE._replace(draw=lambda n: draw(n, rate, size=1.0)), form, 70, torch.float32)
+    rules.check_equation(
+        RULE._replace(draw=lambda n: draw(n, rate, size=1.0)), form, 70, torch.float32, backend=backend
+    )
 
 
-@every_form
-def test_keys_too_large_for_any_exponential(form: str) -> None:
+@every_run
+def test_keys_too_large_for_any_exponential(form: str, backend: str) -> None:
     """Added to all keys, 1000 changes no weight; the state says so in its exponent."""
     k, v, decay, bonus, _ = (x.float() for x in draw(20))
-    out, end = wkv(k, v, decay, bonus, output_final_state=True, form=form)
-    moved, later = wkv(k + 1000, v, decay, bonus, output_final_state=True, form=form)
+    out, end = wkv(k, v, decay, bonus, output_final_state=True, form=form, backend=backend)
+    moved, later = wkv(k + 1000, v, decay, bonus, output_final_state=True, form=form, backend=backend)
     assert end is not None
     assert later is not None
     rules.assert_close([moved, later.s[:, :, :2]], [out, end.s[:, :, :2]], 1e-3)  # k + 1000 has lost its last digits
     rules.assert_close([later.s[:, :, 2]], [end.s[:, :, 2] + 1000], 1e-6)
 
 
-@every_form
-def test_splits_padding_and_causality(form: str) -> None:
-    rules.check_splits(RULE, form)
-    rules.check_padding(RULE, form)
-    rules.check_only_padding(RULE, form)
-    rules.check_causality(RULE, form)
+@every_run
+def test_splits_padding_and_causality(form: str, backend: str) -> None:
+    rule = rules.single(RULE) if backend == "native" else RULE
+    for check in (rules.check_splits, rules.check_padding, rules.check_only_padding, rules.check_causality):
+        check(rule, form, backend=backend)
 
 
-def test_second_derivatives() -> None:
-    rules.check_second_derivatives(RULE)
+@pytest.mark.parametrize("backend", ["torch", pytest.param("native", marks=needs_library)])
+def test_second_derivatives(backend: str) -> None:
+    rules.check_second_derivatives(rules.single(RULE) if backend == "native" else RULE, backend=backend)
 
 
 def test_the_first_token_is_its_own_average() -> None:
