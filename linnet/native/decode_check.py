@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 
 from . import gate
-from .decode import DIGITS, PREPARE
+from .decode import DECAYS, DIGITS, MIXERS, PREPARE
 from .library import library
 from .matmul import KINDS, PANEL, matrix_bytes
 from .structs import Decode, Layer, Map, Matrix, Model
@@ -48,13 +48,48 @@ def _verify_layer(where: str, layer: Layer, E: int, there: Mapping[int, int]) ->
     _verify(where, layer, {name: n * FLOAT for name, n in needs.items()}, there)
     for name in ("q_map", "k_map"):
         _verify_map(f"{where}: {name}", getattr(layer, name), layer.kv_heads, there)
-    mixed = layer.channels or layer.heads * layer.value
-    for name, wanted in {"in": E, "out": mixed, "up": E, "down": layer.hidden}.items():
-        matrix = getattr(layer, name)
+    mixed = layer.heads * layer.value or layer.channels
+    _verify_matrices(where, layer, {"in": E, "out": mixed, "up": E, "down": layer.hidden}, there)
+    _verify_gated(f"{where}: gated", layer, there)
+    _verify_rwkv(f"{where}: rwkv", layer, E, there)
+    _verify_scan(f"{where}: scan", layer, there)
+
+
+def _verify_gated(where: str, layer: Layer, there: Mapping[int, int]) -> None:
+    g, H, D, V = layer.gated, layer.heads, layer.key, layer.value
+    steps = H * D if g.decay == DECAYS["channel_step"] else H
+    needs = {"rate": H, "step_bias": steps, "skip": H} | dict.fromkeys(("norm_weight", "norm_bias"), V)
+    needs |= {"norm_weight": H * V} if g.joint else {}
+    _verify(where, g, {name: n * FLOAT for name, n in needs.items()}, there)
+    _verify_matrices(where, g, {"widen": None, "widen_gate": None}, there)
+
+
+def _verify_rwkv(where: str, layer: Layer, E: int, there: Mapping[int, int]) -> None:
+    w, keys, values = layer.rwkv, layer.heads * layer.key, layer.heads * layer.value
+    of_heads = layer.mixer == MIXERS["wkv7"]
+    needs = {"shift": (6 if of_heads else 3) * E, "decay": E, "bonus": keys if of_heads else E}
+    needs |= dict.fromkeys(("remove", "replace"), keys) | dict.fromkeys(("norm_weight", "norm_bias"), values)
+    _verify(where, w, {name: n * FLOAT for name, n in needs.items()}, there)
+    narrow = {f"{name}_out": getattr(w, f"{name}_in").out for name in ("decay", "rate", "gate")}
+    _verify_matrices(where, w, dict.fromkeys(("k", "v", "decay_in", "rate_in", "gate_in"), E) | narrow, there)
+
+
+def _verify_scan(where: str, layer: Layer, there: Mapping[int, int]) -> None:
+    scan, C = layer.scan, layer.channels
+    _verify(where, scan, {"a": scan.numbers * C * FLOAT, "skip": C * FLOAT}, there)
+    _verify_matrices(where, scan, {"select": C, "widen": scan.select.out - 2 * scan.numbers}, there)
+
+
+def _verify_matrices(
+    where: str, fields: ctypes.Structure, inputs: Mapping[str, int | None], there: Mapping[int, int]
+) -> None:
+    """Verify matrices by name, with how many numbers each multiplies; None: any number."""
+    for name, wanted in inputs.items():
+        matrix = getattr(fields, name)
         _verify_matrix(f"{where}: {name}", matrix, there)
-        inputs = getattr(matrix, "in")
-        if matrix.out and inputs != wanted:
-            raise RuntimeError(f"{where}: {name} multiplies {inputs} numbers, and it is given {wanted}")
+        given = getattr(matrix, "in")
+        if matrix.out and wanted is not None and given != wanted:
+            raise RuntimeError(f"{where}: {name} multiplies {given} numbers, and it is given {wanted}")
 
 
 def _verify_map(where: str, m: Map, heads: int, there: Mapping[int, int]) -> None:

@@ -370,15 +370,55 @@ class Map(Struct):
 
 
 @declare
+class Gated(Struct):
+    """A matrix per head that decays, with or without an erase: csrc/recurrent_fields.h."""
+
+    c_name = "linnet_gated"
+    fields = """
+        int64   groups decay gating norm joint q k v beta step gate narrow narrow_gate scaled_values
+        float*  rate step_bias skip norm_weight norm_bias
+        double  scale norm_eps length_eps top normalizer least most
+        linnet_matrix  widen widen_gate
+    """
+
+
+@declare
+class Rwkv(Struct):
+    """Token shift, and what WKV-4 or WKV-7 need."""
+
+    c_name = "linnet_rwkv"
+    fields = """
+        float*  shift decay bonus remove replace norm_weight norm_bias
+        double  norm_eps
+        linnet_matrix  k v decay_in rate_in gate_in decay_out rate_out gate_out
+    """
+
+
+@declare
+class Scan(Struct):
+    """A selective scan."""
+
+    c_name = "linnet_scan"
+    fields = """
+        int64   numbers
+        float*  a skip
+        linnet_matrix  select widen
+    """
+
+
+@declare
 class Layer(Struct):
     """A mixer and an MLP."""
 
     c_name = "linnet_layer"
     fields = """
-        int64   mixer heads kv_heads key value features window kernel_size channels exact state cache mlp hidden
+        int64   mixer heads kv_heads key value features window kernel_size channels exact state past cache mlp hidden
         float*  norm1 bias1 norm2 bias2 filter filter_bias
         double  eps scale
         linnet_map     q_map k_map
+        linnet_gated   gated
+        linnet_rwkv    rwkv
+        linnet_scan    scan
         linnet_matrix  in out up down
     """
 

@@ -32,7 +32,7 @@ from tests.fuzz.mutate import change_safetensors, damage, join_safetensors, spli
 from tests.generate.engines import KINDS, VOCAB, language, tokens
 from tests.generate.hostile import memory, resealed, unchanged
 
-OTHERS = {name: {"mixer": name} for name in ("lsh", "gla", "delta", "mamba2", "rwkv7")}  # torch alone runs these
+OTHERS = {"lsh": {"mixer": "lsh"}}  # torch alone runs this one
 POSITIONS = (2**63 - 2, 2**63 - 1, -1, -(2**63), LONGEST, LONGEST - 1, LONGEST + 1, 2**32, 0, 1, 4, 6, 255, 256, 65_535)
 NUMBERS = (float("nan"), float("inf"), -1e38, 1e-45, 0.0, 1.0)
 

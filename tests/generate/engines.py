@@ -34,6 +34,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "grouped elu and softmax": {
         "mixer": ("elu", "softmax"), "d_model": 32, "n_heads": 4, "n_kv_heads": 2, "positions": "rotary",
     },
+    "retnet, gla and mamba2": {"mixer": ("retnet", "gla", "mamba2"), "n_layers": 3, "mlp": "swiglu"},
+    "delta rules": {"mixer": ("delta", "gated_delta", "kda"), "n_layers": 3, "key_dim": 4, "positions": "rotary"},
+    "mamba and rwkv": {
+        "mixer": ("mamba", "rwkv4", "rwkv7"), "n_layers": 3, "norm_place": "post",
+        "mixer_options": {"mamba": {"dt_rank": 5}},
+    },
     "grouped rebased": {"mixer": "rebased", "d_model": 32, "n_heads": 4, "n_kv_heads": 1, "bias": False},
 }  # fmt: skip
 

@@ -20,7 +20,8 @@ from tests.generate.engines import KINDS, VOCAB, language, opened, tokens
 from tests.generate.hostile import memory, rewritten, unchanged
 
 BACKENDS = pytest.mark.parametrize("backend", ["torch", "native"])
-ENDLESS = ["window", "gated conv and elu", "conv, window and rebased"]  # no end before LONGEST
+RECURRENT = ["retnet, gla and mamba2", "delta rules", "mamba and rwkv"]
+ENDLESS = ["window", "gated conv and elu", "conv, window and rebased", *RECURRENT]  # no end before LONGEST
 Tensors = dict[str, Tensor]
 
 
@@ -87,7 +88,7 @@ def test_a_stream_ends_at_the_bound_and_no_row_moves(kind: str, backend: str) ->
     assert engine.state([1]).position.tolist() == [9]
 
 
-@pytest.mark.parametrize("kind", ["elu", "gated conv and elu", "conv, window and rebased"])
+@pytest.mark.parametrize("kind", ["elu", "gated conv and elu", "conv, window and rebased", *RECURRENT])
 def test_both_engines_agree_up_to_the_bound(kind: str) -> None:
     model, answers = language(kind, torch.float32), []
     for backend in ("torch", "native"):
@@ -206,7 +207,7 @@ def test_what_an_engine_is_given_is_checked(case: str, backend: str) -> None:
     assert unchanged(before, memory(engine, engine.rows))
 
 
-@pytest.mark.parametrize("kind", ["conv", "window", "softmax"])
+@pytest.mark.parametrize("kind", ["conv", "window", "softmax", *RECURRENT])
 def test_a_float64_state_enters_the_native_engine_rounded(kind: str) -> None:
     engine, sessions = begun(kind, "native")
     state = sessions[1].state

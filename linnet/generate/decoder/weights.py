@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ...feature_maps import FeatureMap
@@ -17,6 +18,7 @@ from ...native.gate import address, dense
 from ...native.matmul import Packed, pack
 from ...native.structs import Map, Matrix
 from .feature_map_packing import pack_map
+from .options import check_norm
 
 
 class PackedWeights:
@@ -37,6 +39,18 @@ class PackedWeights:
         self.bytes += packed.w.numel()
         return packed.struct()
 
+    def stacked(self, *parts: tuple[Tensor, Tensor | None]) -> Matrix:
+        """Pack several matrices [N_i,K] and their biases as one, whose outputs follow one another."""
+        weights = torch.cat([weight for weight, _ in parts])
+        if all(bias is None for _, bias in parts):
+            return self.matrix(weights, None)
+        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in parts]
+        return self.matrix(weights, torch.cat(biases))
+
+    def small(self, weight: Tensor, bias: Tensor | None = None) -> Matrix:
+        """Pack a small matrix, of low rank for example; never as int8, since its inputs would be rounded as well."""
+        return self.matrix(weight, bias, "bfloat16" if self.kind == "int8" else self.kind)
+
     def maps(self, phi: FeatureMap) -> dict[str, Map]:
         """Return the structs for queries and keys; raise BackendError for a map without a native form."""
         maps = {}
@@ -51,6 +65,8 @@ class PackedWeights:
 
     def norm(self, norm: nn.Module | None, number: int | str) -> dict[str, int]:
         """Return the addresses of a norm's weight and bias as the fields norm1 and bias1, for number 1."""
+        if norm is not None:
+            check_norm(norm)
         parts: list[Any] = [getattr(norm, name, None) for name in ("weight", "bias")]
         return {f"norm{number}": self.floats(parts[0]), f"bias{number}": self.floats(parts[1])}
 

@@ -1,6 +1,7 @@
 """The jobs of `linnet bench decode`: its settings, and the jobs they become, each with its expected seconds.
 
     steps    one decoding step, by threads and batch (decode_race.py)
+    mixers   the same with each mixer, next to reading its weights (decode_mixers.py)
     images   seconds per image, sampling included (decode_images.py)
     curve    state and time per token by position, up to `context` tokens; the figure (decode_long.py)
     soak     one stream of very many tokens: is it flat? (decode_long.py)
@@ -18,7 +19,13 @@ from typing import Any, TypeAlias
 from ...errors import unknown
 from .checks import check_given, check_rounds, check_threads, cores
 
-SECTIONS = ("steps", "images", "curve", "soak")
+SECTIONS = ("steps", "mixers", "images", "curve", "soak")
+ALL = "all"
+# What the native decoder runs, without what takes longer at a later position.
+MIXERS = (
+    "elu", "rebased", "conv", "gated_conv", "retnet", "gla", "mamba2", "delta", "gated_delta", "kda", "mamba", "rwkv4",
+    "rwkv7",
+)  # fmt: skip
 SIZES = {"mnist": (8, 784), "cifar10": (16, 3072)}  # layers, tokens of an image
 WEIGHTS = ("float32", "bfloat16", "int8")
 FEWEST_ROUNDS = 3
@@ -40,6 +47,7 @@ class DecodeSettings:
     rounds: int = 9
     recompute: bool = False
     steps: bool = True
+    mixers: tuple[str, ...] = ()
     images: bool = False
     curve: bool = False
     soak: int | None = None
@@ -50,6 +58,9 @@ class DecodeSettings:
         for kind in self.weights:
             if kind not in WEIGHTS:
                 raise unknown("kind of weights", kind, WEIGHTS)
+        for name in self.mixers:
+            if name not in MIXERS:
+                raise unknown("mixer", name, (ALL, *MIXERS))
         check_given(batch=self.batches, threads=self.threads, weights=self.weights)
         if min(self.batches) < 1:
             raise ValueError(f"--batch has {min(self.batches)}; accepted: integers >= 1")
@@ -66,8 +77,10 @@ class DecodeSettings:
             raise ValueError(f"--plot needs a --context over {SHORTEST} tokens, where it starts, not {self.context}")
         if self.soak is not None and self.soak <= SHORTEST:
             raise ValueError(f"--soak is {self.soak}; accepted: more than {SHORTEST} tokens, where it starts")
-        if not (self.steps or self.images or self.curve or self.soak):
-            raise ValueError("--no-steps leaves nothing to measure; add --images, --plot FILE or --soak TOKENS")
+        if not sections(self):
+            raise ValueError(
+                "--no-steps leaves nothing to measure; add --mixers all, --images, --plot FILE or --soak TOKENS"
+            )
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class DecodeJob:
 
 
 def plan(settings: DecodeSettings) -> list[DecodeJob]:
-    makers = {"steps": _steps, "images": _images, "curve": _curve, "soak": _soak}
+    makers = {"steps": _steps, "mixers": _mixers, "images": _images, "curve": _curve, "soak": _soak}
     return [job for section in sections(settings) for job in makers[section](settings)]
 
 
@@ -109,6 +122,21 @@ def _steps(settings: DecodeSettings) -> list[DecodeJob]:
     return [
         DecodeJob("steps", f"threads {count}, batch {batch}", guess(batch), partial(run, count, batch))
         for count, batch in _cases(settings)
+    ]
+
+
+def _mixers(settings: DecodeSettings) -> list[DecodeJob]:
+    def run(mixer: str, count: int, batch: int, report: Report) -> dict[str, Any]:
+        from .decode_mixers import mixers
+
+        how: dict[str, Any] = {"weights": settings.weights, "rounds": settings.rounds}
+        return mixers(settings.preset, mixer, threads=count, batch=batch, **how)
+
+    return [
+        DecodeJob("mixers", f"{mixer}, threads {count}, batch {batch}", 3 + 0.4 * settings.rounds, run_one)
+        for count, batch in _cases(settings)
+        for mixer in settings.mixers
+        for run_one in (partial(run, mixer, count, batch),)
     ]
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from ...cli.common import FLAG
 from ..bench import Settings
-from ..bench.decode import QUICK, DecodeJob, DecodeSettings, plan, sections
+from ..bench.decode import ALL, MIXERS, QUICK, DecodeJob, DecodeSettings, plan, sections
 from . import bench_decode_plot, bench_decode_show
 from .bench import check_plot
 from .bench_frame import measuring, new_document, publish
@@ -33,13 +33,16 @@ one process. Times are the minimum of the rounds, with the median in
 parentheses. Two limits are timed in the same rounds: reading the weights once,
 and an sgemm.
 
-Four examples
+Five examples
 
     linnet bench decode --quick
         half a minute: batch 1
 
     linnet bench decode --batch 1,64 --threads 2 --context 3072 --json
         two batch sizes, for a program
+
+    linnet bench decode --no-steps --mixers all --batch 1
+        the same model with every mixer, next to reading its weights
 
     linnet bench decode --no-steps --plot decode.png --context 100000
         state and time per token compared with softmax, as a figure
@@ -77,6 +80,7 @@ def run_decode(
     rounds: int | None = None,
     recompute: Annotated[bool, FLAG] = False,
     steps: bool = True,
+    mixers: Annotated[list[str] | None, NAMES] = None,
     images: Annotated[bool, FLAG] = False,
     plot: Path | None = None,
     soak: int | None = None,
@@ -105,6 +109,8 @@ def run_decode(
         Also time the softmax model that recomputes its whole context for each token, without a cache; slow.
     steps
         Time single steps; --no-steps leaves them out.
+    mixers
+        Also time the model with these mixers instead of its own: names, or all.
     images
         Also measure seconds per image, sampling included, next to the paper's.
     plot
@@ -114,12 +120,18 @@ def run_decode(
         Also decode this many tokens of one stream: do time and memory stay flat?
     """
     options = given(context=context, rounds=rounds, soak=soak, batches=batch, threads=threads, weights=weights)
+    options |= given(mixers=None if mixers is None else every(mixers))
     parts = {"preset": preset, "recompute": recompute, "steps": steps, "images": images, "curve": plot is not None}
     settings = DecodeSettings(**{**(QUICK if quick else {}), **options, **parts})
     check_plot(plot, Settings())  # checks the file name only: the default settings contain the section ops
     document = measure(settings, Console(stderr=True))
     drawn = plot if document["rows"].get("curve") else None
     publish(document, json, bench_decode_show.show, drawn, bench_decode_plot.draw, trustworthy)
+
+
+def every(mixers: list[str]) -> list[str]:
+    """Return the mixers by name, "all" replaced by all of them."""
+    return list(dict.fromkeys(one for name in mixers for one in (MIXERS if name == ALL else (name,))))
 
 
 def measure(settings: DecodeSettings, console: Console) -> dict[str, Any]:
@@ -151,6 +163,7 @@ def conditions(settings: DecodeSettings) -> dict[str, Any]:
 
 def trustworthy(document: dict[str, Any]) -> bool:
     """Return whether none of our own results is wrong and every stream stayed finite."""
-    entries = [entry for row in document["rows"].get("steps", []) for entry in row["competitors"].items()]
+    rows = document["rows"].get("steps", []) + document["rows"].get("mixers", [])
+    entries = [entry for row in rows for entry in row["competitors"].items()]
     wrong = any(name.startswith(("linnet", "model")) and entry["status"] == "wrong" for name, entry in entries)
     return not wrong and all(row["finite"] for row in document["rows"].get("soak", []))

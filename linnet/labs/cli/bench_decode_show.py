@@ -23,6 +23,7 @@ def show(document: Row, console: Console) -> None:
     for section, shown in SECTIONS.items():
         for row in document["rows"].get(section, []):
             shown(row, console)
+    show_mixers(document["rows"].get("mixers", []), console)
     notes(document, console)
     print_interrupted(document, console)
 
@@ -59,6 +60,27 @@ def step_table(row: Row) -> Table:
         limits = (read, f"{entry['sgemm_percent']:.0f}")
         table.add_row(name, us, f"{entry['tokens_per_s']:,.0f}", *ratios, *limits, f"{entry['error']:.0e}")
     return table
+
+
+def show_mixers(rows: list[Row], console: Console) -> None:
+    """Print a table for each number of threads and streams, a row for each mixer."""
+    for threads, batch in dict.fromkeys((row["threads"], row["batch"]) for row in rows):
+        here = [row for row in rows if (row["threads"], row["batch"]) == (threads, batch)]
+        kinds = [name for name in here[0]["competitors"] if name.startswith("linnet")]
+        of_kinds = [(f"{kind.removeprefix('linnet ')}, us", "x model.step", "% of reading") for kind in kinds]
+        table = new_table("mixer", "weights, M", "state, KiB", *(head for heads in of_kinds for head in heads))
+        for row in here:
+            cells = [cell for kind in kinds for cell in _mixer_cells(row["competitors"][kind])]
+            table.add_row(row["mixer"], f"{row['weights'] / 1e6:.2f}", f"{row['state_bytes'] / 1024:.0f}", *cells)
+        print_table(console, f"one step with each mixer, batch {batch}, threads {threads}; x = faster", table)
+
+
+def _mixer_cells(entry: Row) -> tuple[str, str, str]:
+    if "min_s" not in entry:
+        return entry["status"], "-", "-"
+    ratio = entry["faster_than_step"]
+    us = f"{entry['us_per_step']:,.0f} ({entry['median_s'] * 1e6:,.0f})"
+    return us, "-" if ratio is None else f"{ratio:.1f}", f"{entry['read_percent']:.0f}"
 
 
 def show_images(row: Row, console: Console) -> None:
@@ -116,7 +138,7 @@ SECTIONS: dict[str, Callable[[Row, Console], None]] = {
 
 def notes(document: Row, console: Console) -> None:
     """Print each reason for a missing number once, and what the competitors are."""
-    rows = document["rows"].get("steps", []) + document["rows"].get("images", [])
+    rows = [row for section in ("steps", "mixers", "images") for row in document["rows"].get(section, [])]
     entries = [pair for row in rows for pair in row["competitors"].items()]
     missing = {(name, f"{entry['status']}: {entry['reason']}") for name, entry in entries if "reason" in entry}
     console.print()

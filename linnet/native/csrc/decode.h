@@ -8,6 +8,8 @@
 
 #include "matmul.h"
 #include "mix.h"
+#include "rwkv_step.h"
+#include "scan_step.h"
 
 namespace {
 
@@ -59,9 +61,11 @@ Range share(const Team &team, int64_t n, int64_t unit = 1) {
 
 // ---- scratch --------------------------------------------------------------------------------------------------------
 
+constexpr int64_t QUANTIZED = 3;  // inputs of a product that are quantized at once, at most: those of RWKV
+
 // Widths of the rows of the buffers, in floats; a multiple of 16, and not of 1024, whose rows share cache sets.
 struct Widths {
-  int64_t x, big, mixed, quantized, own, waves;
+  int64_t x, big, mixed, wide, quantized, own, waves;
 };
 
 int64_t padded(int64_t n) {
@@ -73,26 +77,31 @@ int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 int64_t map_room(const linnet_map *m) { return 4 * larger(larger(m->R, m->F), 2 * m->D) + 64; }
 
+// Scratch memory of a thread for the heads of a layer.
+int64_t room_of(const linnet_layer *l, int64_t longest) {
+  if (l->mixer == LINNET_GATED) return gated_room(l);
+  if (l->mixer == LINNET_WKV7) return wkv7_room(l);
+  const int64_t G = l->kv_heads ? l->heads / l->kv_heads : 0;
+  const int64_t heads = round_up(2 * (G + 1), 16) + round_up((l->heads + l->kv_heads) * l->key, 16);
+  if (l->mixer != LINNET_LINEAR) return heads + round_up(larger(longest, l->window), 16);
+  return heads + (G + 1) * l->features + larger(map_room(&l->q_map), map_room(&l->k_map));
+}
+
 Widths widths_of(const linnet_model *m, int64_t longest) {
-  Widths w = {padded(m->width), 16, 16, 0, 0, padded(2 * m->half)};
-  int64_t inputs = m->width;
+  Widths w = {padded(m->width), 16, 16, 0, 0, 0, padded(2 * m->half)};
   for (int64_t i = 0; i < m->n_layers; ++i) {
     const linnet_layer *l = m->layers + i;
-    w.big = larger(w.big, larger(l->in.out, l->up.out));
-    const int64_t mixed = l->mixer == LINNET_GATED_CONV ? l->channels : l->heads * l->value;
-    w.mixed = larger(w.mixed, larger(mixed, l->hidden));
-    const int64_t G = l->kv_heads ? l->heads / l->kv_heads : 0;
-    int64_t own = round_up(2 * (G + 1), 16) + round_up((l->heads + l->kv_heads) * l->key, 16);
-    if (l->mixer == LINNET_LINEAR)
-      own += (G + 1) * l->features + larger(map_room(&l->q_map), map_room(&l->k_map));
-    else
-      own += round_up(larger(longest, l->window), 16);
-    w.own = larger(w.own, own);
+    const int64_t projected = is_rwkv(l) ? Mixtures(l).at[MIXTURES] : l->in.out + l->scan.select.out;
+    w.big = larger(w.big, larger(projected, l->up.out));
+    w.mixed = larger(w.mixed, larger(l->out.in, l->hidden));
+    w.wide = larger(w.wide, is_rwkv(l) ? MIXTURES * m->width : l->gated.joint ? l->out.in : 0);
+    w.own = larger(w.own, room_of(l, longest));
   }
   w.big = padded(w.big);
   w.mixed = padded(w.mixed);
-  inputs = larger(inputs, w.mixed);
-  w.quantized = padded((quantized_bytes(inputs) + 3) / 4 + 1);
+  w.wide = w.wide ? padded(w.wide) : 0;
+  const int64_t several = w.wide ? QUANTIZED * quantized_bytes(m->width) : 0;
+  w.quantized = padded((larger(several, quantized_bytes(larger(m->width, w.mixed))) + 3) / 4 + 1);
   w.own = padded(w.own);
   return w;
 }
@@ -100,24 +109,19 @@ Widths widths_of(const linnet_model *m, int64_t longest) {
 struct Buffers {
   float *x, *n, *y;   // [rows, x]: the residual path, normed, what a branch adds
   float *big, *mixed;  // [rows, big], [rows, mixed]
-  float *q, *scale;   // [rows, quantized] bytes; [rows]
+  float *wide;        // [rows, wide]: mixtures of RWKV, or `mixed` after a joint norm
+  float *q, *scale;   // [rows, quantized] bytes; [QUANTIZED, rows]
   float *waves;       // [rows, waves]: cos, sin of a row's position
 };
 
 constexpr int64_t GATE = 256;  // bytes
 
-int64_t row_floats(const Widths &w) { return 3 * w.x + w.big + w.mixed + w.quantized + w.waves + 16; }
-int64_t thread_floats(const Widths &w) { return w.own + 2 * w.x + w.quantized + w.waves + 16; }
+int64_t row_floats(const Widths &w) { return 3 * w.x + w.big + w.mixed + w.wide + w.quantized + w.waves + 16; }
+int64_t thread_floats(const Widths &w) { return w.own + 2 * w.x + w.wide + w.quantized + w.waves + 16; }
 
 int64_t decode_scratch(const linnet_model *m, int64_t B, int64_t threads, int64_t longest) {
   const Widths w = widths_of(m, longest);
   return GATE + 4 * (B * row_floats(w) + threads * thread_floats(w));
-}
-
-float *take(float **p, int64_t n) {
-  float *at = *p;
-  *p += n;
-  return at;
 }
 
 // ---- one thread's part ----------------------------------------------------------------------------------------------
@@ -190,22 +194,31 @@ struct Decoder {
     }
   }
 
-  // Quantize the rows if the matrix is int8.
-  void quantize(const linnet_matrix *a, const float *x, int64_t stride, Range s) const {
+  // The quantized rows of input `i` of a product; the inputs are equally wide.
+  uint8_t *quantized(const linnet_matrix *a, int64_t i) const { return (uint8_t *)b.q + i * quantized_bytes(a->in); }
+
+  // Quantize the rows of input `i` if the matrix is int8.
+  void quantize(const linnet_matrix *a, const float *x, int64_t stride, Range s, int64_t i = 0) const {
     if (a->kind != LINNET_INT8 || !a->out) return;
     for (int64_t r = s.from; r < s.to; ++r) {
       float scale;
-      quantize_row(x + r * stride, a->in, (uint8_t *)(b.q + r * w.quantized), &scale);
-      b.scale[r] = scale;
+      quantize_row(x + r * stride, a->in, quantized(a, i) + r * w.quantized * 4, &scale);
+      b.scale[i * rows + r] = scale;
     }
+  }
+
+  // Panels p of y = A x, where x is input `i`.
+  void panels(const linnet_matrix *a, const float *x, int64_t x_stride, float *y, int64_t y_stride, Range p,
+              int64_t i = 0) const {
+    const float *scale = b.scale + i * rows;
+    matmul(a, x, x_stride, quantized(a, i), w.quantized * 4, scale, y, y_stride, rows, p.from, p.to);
   }
 
   // This thread's panels of y = A x, in units of `unit` panels.
   Range product(const linnet_matrix *a, const float *x, int64_t x_stride, float *y, int64_t y_stride,
                int64_t unit = 1) const {
     const Range p = share(team, (a->out + 31) / 32, unit);
-    if (p.from < p.to)
-      matmul(a, x, x_stride, (const uint8_t *)b.q, w.quantized * 4, b.scale, y, y_stride, rows, p.from, p.to);
+    panels(a, x, x_stride, y, y_stride, p);
     return {p.from * 32, p.to * 32 < a->out ? p.to * 32 : a->out};
   }
 
@@ -302,6 +315,83 @@ struct Decoder {
     }
   }
 
+  // Columns [from, to) of a projection are in big: u = silu(conv(u)) for those that are channels.
+  void convolve_columns(const linnet_layer *l, Range s) const {
+    const int64_t end = s.to < l->channels ? s.to : l->channels;
+    for (int64_t r = 0; r < rows && s.from < end; ++r) {
+      float *u = b.big + r * w.big;
+      conv_channels(l, state(l, r) + l->past, u, u, position(r), s.from, end);
+      along(end - s.from, [&](int64_t i, auto v) { v.put(u + s.from + i, silu(v.get(u + s.from + i))); });
+    }
+  }
+
+  // Call f(r, from, to) for the heads of each row that are this thread's.
+  template <class F>
+  void each_head(const linnet_layer *l, F f) const {
+    const int64_t H = l->heads;
+    const Range s = share(team, rows * H);
+    for (int64_t r = s.from / H; s.from < s.to && r * H < s.to; ++r)
+      f(r, larger(s.from - r * H, 0), s.to - r * H < H ? s.to - r * H : H);
+  }
+
+  // q, k, v and more in big, through the state, to mixed: see gated_step.h.
+  void gated(const linnet_layer *l) const {
+    each_head(l, [&](int64_t r, int64_t from, int64_t to) {
+      gated_heads(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, own, from, to);
+    });
+  }
+
+  // u and z are in big, u through its convolution: dt, b and c from all of u, then the scan. See scan_step.h.
+  void scan(const linnet_layer *l) const {
+    const int64_t C = l->channels, N = l->scan.numbers, rank = l->scan.widen.in;
+    const Range p = share(team, (l->scan.select.out + 31) / 32), s = share(team, C, 32);
+    for (int64_t r = 0; r < rows; ++r)
+      small_product(&l->scan.select, b.big + r * w.big, b.big + r * w.big + 2 * C, p.from, p.to);
+    team.wait();
+    for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
+      const float *u = b.big + r * w.big, *given = u + 2 * C;
+      float *y = b.mixed + r * w.mixed;
+      columns_of(&l->scan.widen, given, y, s.from, s.to);
+      scan_channels(l, state(l, r), u, u + C, given + rank, given + rank + N, y, s.from, s.to);
+    }
+  }
+
+  // RWKV: the mixtures of n with the token before it, and their products, in big.
+  void project_mixtures(const linnet_layer *l) const {
+    const Mixtures mixtures(l);
+    const Range mine = my_rows();
+    const int64_t E = m->width;
+    for (int64_t r = mine.from; r < mine.to; ++r)
+      mix_with_past(l, b.wide + r * w.wide, b.n + r * w.x, state(l, r) + l->past, E);
+    for (int64_t i = 0; i < QUANTIZED; ++i) quantize(mixtures.a[i], b.wide + i * E, w.wide, mine, i);
+    row_wait();
+    const Range p = share(team, mixtures.at[MIXTURES] / 32);  // the panels of all matrices, one after another
+    for (int64_t i = 0; i < MIXTURES; ++i) {
+      const int64_t start = mixtures.at[i] / 32, end = mixtures.at[i + 1] / 32;
+      const Range part = {larger(p.from, start) - start, (p.to < end ? p.to : end) - start};
+      const float *x = b.wide + i * E;
+      float *y = b.big + mixtures.at[i];
+      if (i < QUANTIZED)
+        panels(mixtures.a[i], x, w.wide, y, w.big, part, i);
+      else
+        for (int64_t r = 0; r < rows; ++r) small_product(mixtures.a[i], x + r * w.wide, y + r * w.big, part.from, part.to);
+    }
+  }
+
+  // RWKV: the recurrence of the products in big, to mixed; n becomes the token before the next one. See rwkv_step.h.
+  void rwkv(const linnet_layer *l) const {
+    const Range s = share(team, m->width, 16);
+    for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
+      memcpy(state(l, r) + l->past + s.from, b.n + r * w.x + s.from, (s.to - s.from) * sizeof(float));
+      if (l->mixer == LINNET_WKV4)
+        wkv4_channels(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, s.from, s.to);
+    }
+    if (l->mixer == LINNET_WKV4) return;
+    each_head(l, [&](int64_t r, int64_t from, int64_t to) {
+      wkv7_heads(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, own, from, to);
+    });
+  }
+
   // gated: mixed = silu(conv(u1)) * u2.
   void gated_conv(const linnet_layer *l) const {
     const Range s = share(team, l->channels, 16);
@@ -356,13 +446,21 @@ struct Decoder {
       else
         memcpy(b.n + r * w.x, b.x + r * w.x, m->width * sizeof(float));
     }
+    if (!a) return;
     quantize(a, b.n, w.x, s);
     row_wait();
   }
 
+  // Everything up to the projections of a mixer, in big.
+  void project(const linnet_layer *l) const {
+    branch(is_rwkv(l) ? nullptr : &l->in, m->pre, l->norm1, l->bias1);
+    if (is_rwkv(l)) return project_mixtures(l);
+    const Range s = product(&l->in, b.n, w.x, b.big, w.big);
+    if (l->mixer == LINNET_GATED || l->mixer == LINNET_SCAN) convolve_columns(l, s);
+  }
+
   void mix(const linnet_layer *l, const linnet_matrix *next) const {
-    branch(&l->in, m->pre, l->norm1, l->bias1);
-    product(&l->in, b.n, w.x, b.big, w.big);
+    project(l);
     wait_before(&l->out);
     if (l->mixer == LINNET_CONV) {
       conv(l);
@@ -371,19 +469,27 @@ struct Decoder {
     }
     if (l->mixer == LINNET_GATED_CONV)
       gated_conv(l);
+    else if (l->mixer == LINNET_GATED)
+      gated(l);
+    else if (l->mixer == LINNET_SCAN)
+      scan(l);
+    else if (is_rwkv(l))
+      rwkv(l);
     else
       attend(l);
     wait_before(&l->out);
-    project_back(&l->out, l->mlp >= 0 ? &l->up : next);
+    project_back(&l->out, l->mlp >= 0 ? &l->up : next, l->gated.joint ? l : nullptr);
   }
 
-  // y = A mixed.
-  void project_back(const linnet_matrix *a, const linnet_matrix *next) const {
-    if (a->kind == LINNET_INT8) {
-      quantize(a, b.mixed, w.mixed, my_rows());
-      row_wait();
-    }
-    product(a, b.mixed, w.mixed, b.y, w.x);
+  // y = A mixed, or A times the joint norm of that, which each thread computes for its rows.
+  void project_back(const linnet_matrix *a, const linnet_matrix *next, const linnet_layer *normed = nullptr) const {
+    const Range s = my_rows();
+    const float *x = normed ? b.wide : b.mixed;
+    const int64_t stride = normed ? w.wide : w.mixed;
+    for (int64_t r = s.from; normed && r < s.to; ++r) joint_norm(normed, b.wide + r * w.wide, b.mixed + r * w.mixed);
+    quantize(a, x, stride, s);
+    if (normed || a->kind == LINNET_INT8) row_wait();
+    product(a, x, stride, b.y, w.x);
     wait_before(next);
   }
 
@@ -427,6 +533,7 @@ void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, in
   all.y = take(&p, c->B * w.x) + mine.from * w.x;
   all.big = take(&p, c->B * w.big) + mine.from * w.big;
   all.mixed = take(&p, c->B * w.mixed) + mine.from * w.mixed;
+  all.wide = take(&p, c->B * w.wide) + mine.from * w.wide;
   all.q = take(&p, c->B * w.quantized) + mine.from * w.quantized;
   all.waves = take(&p, c->B * w.waves) + mine.from * w.waves;
   all.scale = take(&p, c->B * 16) + mine.from * 16;
@@ -436,6 +543,7 @@ void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, in
   if (alone) {
     all.x = take(&p, w.x);
     all.n = take(&p, w.x);
+    all.wide = take(&p, w.wide);
     all.q = take(&p, w.quantized);
     all.waves = take(&p, w.waves);
     all.scale = take(&p, 16);

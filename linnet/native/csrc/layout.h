@@ -13,7 +13,7 @@
 namespace layout {
 
 struct Text {
-  char chars[16384] = {};
+  char chars[32768] = {};
   int length = 0;
 
   constexpr void put(const char *s) {

@@ -12,12 +12,13 @@
 #include "nn_fields.h"
 #include "scan_fields.h"
 
-#define LINNET_ABI 7
+#define LINNET_ABI 8
 
 enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3, LINNET_BAD_POSITION = 4 };
 
 // Structs that others contain or point to.
-#define LINNET_PARTS(PART) PART(strides) PART(matrix) PART(map) PART(layer) PART(model) PART(decode)
+#define LINNET_PARTS(PART) \
+  PART(strides) PART(matrix) PART(map) PART(gated) PART(rwkv) PART(scan) PART(layer) PART(model) PART(decode)
 
 // Functions with a kernel for each instruction set.
 #define LINNET_CALLS(CALL) \

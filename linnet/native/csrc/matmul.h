@@ -318,6 +318,9 @@ INLINE void tiles(Product &a, Share s, int64_t rows, int64_t row, int64_t p0, in
   }
   constexpr int P = Cut<KIND, DOTS>::panels(R);
   for (; p0 + P <= p1; p0 += P) one_tile<KIND, DOTS, R, P>(a, s, row, p0);
+  if constexpr (P > 2) {
+    for (; p0 + 2 <= p1; p0 += 2) one_tile<KIND, DOTS, R, 2>(a, s, row, p0);
+  }
   for (; p0 < p1; ++p0) one_tile<KIND, DOTS, R, 1>(a, s, row, p0);
 }
 
@@ -345,6 +348,44 @@ void matmul(const linnet_matrix *m, const float *x, int64_t x_stride, const uint
   if (byte_dots()) return product<INT8, true>(a, B, p0, p1);
 #endif
   product<INT8, false>(a, B, p0, p1);
+}
+
+// ---- small matrices -------------------------------------------------------------------------------------------------
+
+// The panel of 32 outputs at y for one row x, with the sum over k in four parts: a single one would wait for every
+// multiply-add of a matrix that is too small to keep many sums going.
+template <int KIND>
+INLINE void small_panel(const linnet_matrix *m, const float *x, float *y, int64_t panel) {
+  constexpr int NV = PANEL / VL, PARTS = VL == 16 ? 4 : VL == 8 ? 2 : 1;
+  constexpr int64_t BYTES = KIND == FLOAT32 ? 4 * PANEL : 2 * PANEL;
+  const int64_t K = m->in, width = m->out - panel * PANEL;
+  const char *w = (const char *)m->w + panel * BYTES * K;
+  vf c[PARTS][NV] = {};
+  const auto mac = [&](int64_t k, int part) __attribute__((always_inline)) {
+    vf wv[NV];
+    get_weights<KIND, NV>(wv, w + k * BYTES, 0);
+    UNROLL(8) for (int n = 0; n < NV; ++n) c[part][n] = fma_(wv[n], x[k], c[part][n]);
+  };
+  int64_t k = 0;
+  for (; k + PARTS <= K; k += PARTS) UNROLL(4) for (int part = 0; part < PARTS; ++part) mac(k + part, part);
+  for (; k < K; ++k) mac(k, 0);
+  float buf[PANEL], *to = width < PANEL ? buf : y;
+  UNROLL(8) for (int n = 0; n < NV; ++n) {
+    for (int part = 1; part < PARTS; ++part) c[0][n] += c[part][n];
+    const int j = first_output<KIND, NV>(0, n);
+    store(to + j, m->bias ? c[0][n] + load(m->bias + panel * PANEL + j) : c[0][n]);
+  }
+  if (width < PANEL) memcpy(y, buf, width * sizeof(float));
+}
+
+// y = W x + bias for the outputs of panels [p0, p1) and one row; W is not int8. In a batch the rows come one by one.
+NOINLINE void small_product(const linnet_matrix *m, const float *x, float *y, int64_t p0, int64_t p1) {
+  for (int64_t p = p0; p < p1; ++p) {
+    if (m->kind == FLOAT32)
+      small_panel<FLOAT32>(m, x, y + p * PANEL, p);
+    else
+      small_panel<BFLOAT16>(m, x, y + p * PANEL, p);
+  }
 }
 
 // ---- a product alone: for tests and benchmarks ----------------------------------------------------------------------

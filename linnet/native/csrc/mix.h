@@ -1,4 +1,4 @@
-// One token of one stream through each kind of mixer, whose state is updated in place.
+// One token of one stream through attention and convolutions, whose state is updated in place.
 //
 //   linear     s [F,V] += phi(k) v^T,  z [F] += phi(k),  out = phi(q) s / (phi(q) . z + eps);  all s, all z [kv,.],
 //              then the rounding errors of both if the layer is exact
@@ -10,6 +10,13 @@
 #include "feature.h"
 
 namespace {
+
+// The next n floats of scratch memory.
+INLINE float *take(float **p, int64_t n) {
+  float *at = *p;
+  *p += n;
+  return at;
+}
 
 template <int N>
 struct Vectors {
@@ -129,17 +136,18 @@ NOINLINE void softmax_head(float *out, const float *q, const float *keys, const 
 // ---- short convolution ----------------------------------------------------------------------------------------------
 
 // y [c0, c1) = bias + sum_j filter[j] x(t - j); the input of this token then takes the oldest's place.
+// y may be x.
 void conv_channels(const linnet_layer *l, float *past, const float *x, float *y, int64_t t, int64_t c0, int64_t c1) {
-  const int64_t N = l->channels, W = l->kernel_size - 1;
+  const int64_t N = l->channels, W = l->kernel_size - 1, newest = W ? t % W : 0;
   along(c1 - c0, [&](int64_t i, auto v) {
     const int64_t c = c0 + i;
     const vf now = v.get(x + c);
     vf sum = v.get(l->filter_bias + c) + now * v.get(l->filter + c);
-    for (int64_t j = 1; j <= W; ++j) {
-      const int64_t place = (t - j + 8 * W) % W;  // before the first token: places that still hold zeros
+    for (int64_t j = 1, place = newest; j <= W; ++j) {
+      place = (place ? place : W) - 1;  // before the first token: places that still hold zeros
       sum += v.get(past + place * N + c) * v.get(l->filter + j * N + c);
     }
-    if (W) v.put(past + t % W * N + c, now);
+    if (W) v.put(past + newest * N + c, now);
     v.put(y + c, sum);
   });
 }

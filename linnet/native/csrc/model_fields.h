@@ -4,18 +4,8 @@
 // width, F features of a head, K kernel size of a convolution, N its channels.
 #pragma once
 #include "fields.h"
-
-enum { LINNET_FLOAT32 = 0, LINNET_BFLOAT16 = 1, LINNET_INT8 = 2 };
-
-// y = W x + bias, packed in panels of 32 outputs: see matmul.h.
-#define LINNET_FIELDS_matrix(FIELD)                                                                               \
-  FIELD(const void *, w)                                                                                          \
-  FIELD(const float *, scale)  /* int8: [out padded to 32], weight = scale * integer; else null */                \
-  FIELD(const int32_t *, sums) /* int8: [out padded to 32], sum of the integers of a row; else null */            \
-  FIELD(const float *, bias)   /* [out padded to 32], or null */                                                  \
-  FIELD(int64_t, out)          /* 0: there is no such matrix */                                                   \
-  FIELD(int64_t, in)                                                                                              \
-  FIELD(int64_t, kind) /* one of the above */
+#include "matrix_fields.h"
+#include "recurrent_fields.h"
 
 // A product on its own, for tests and benchmarks.
 #define LINNET_FIELDS_matmul(FIELD)                                                                               \
@@ -45,15 +35,17 @@ enum { LINNET_MONOMIALS = 6 };  // of the cores; 0 to 5 are the kinds of attenti
   FIELD(double, w0) FIELD(double, w1) FIELD(double, w_diag) FIELD(double, w_off)                                  \
   /* quadratic core: weights of 1, x_i, x_i^2, x_i x_j; a negative one: no such features */
 
-enum { LINNET_LINEAR, LINNET_SOFTMAX, LINNET_WINDOW, LINNET_CONV, LINNET_GATED_CONV };
+enum { LINNET_LINEAR, LINNET_SOFTMAX, LINNET_WINDOW, LINNET_CONV, LINNET_GATED_CONV,
+       LINNET_GATED, LINNET_SCAN, LINNET_WKV4, LINNET_WKV7 };
 enum { LINNET_NO_MLP = -1, LINNET_IDENTITY_MLP = -2 };  // else one of enum Activation of nn.h
 
 #define LINNET_FIELDS_layer(FIELD)                                                                                \
   FIELD(int64_t, mixer) FIELD(int64_t, heads) FIELD(int64_t, kv_heads)                                            \
   FIELD(int64_t, key) FIELD(int64_t, value) FIELD(int64_t, features)                                              \
   FIELD(int64_t, window) FIELD(int64_t, kernel_size) FIELD(int64_t, channels)                                     \
-  FIELD(int64_t, exact) /* linear: the rounding errors of its sums are kept with them */                          \
+  FIELD(int64_t, exact) /* linear, fixed decay: the rounding errors of its sums are kept with them */             \
   FIELD(int64_t, state) /* where this layer begins in a row of the states, in floats */                           \
+  FIELD(int64_t, past)  /* where in that the last inputs of the convolution or of the token shift begin */        \
   FIELD(int64_t, cache) /* softmax: its number among the layers with a cache */                                   \
   FIELD(int64_t, mlp) FIELD(int64_t, hidden)                                                                      \
   FIELD(const float *, norm1) FIELD(const float *, bias1) FIELD(const float *, norm2) FIELD(const float *, bias2) \
@@ -62,7 +54,8 @@ enum { LINNET_NO_MLP = -1, LINNET_IDENTITY_MLP = -2 };  // else one of enum Acti
   FIELD(double, eps)                /* of linear attention */                                                     \
   FIELD(double, scale)              /* of softmax */                                                              \
   FIELD(linnet_map, q_map) FIELD(linnet_map, k_map)                                                               \
-  FIELD(linnet_matrix, in)  /* q, k, v, or gate, or u1, u2 */                                                     \
+  FIELD(linnet_gated, gated) FIELD(linnet_rwkv, rwkv) FIELD(linnet_scan, scan)                                    \
+  FIELD(linnet_matrix, in)  /* q, k, v, or gate, or u1, u2, ...: the channels of a convolution come first */      \
   FIELD(linnet_matrix, out)                                                                                       \
   FIELD(linnet_matrix, up)  /* of swiglu: 32 gates and 32 values in turn */                                       \
   FIELD(linnet_matrix, down)

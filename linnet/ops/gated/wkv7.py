@@ -85,7 +85,8 @@ def wkv7(
     call = begin("wkv7", how, tokens, out=v, state=("H,D,V", sizes), kernel=kernel)
     if call.native:
         return by_kernel(call, Inputs(r, k, v, decay, None, remove, rate), partial(_plain, how))
-    check_values(Inputs(call.tokens[0], *call.tokens[2:4], call.tokens[1], None, *call.tokens[4:]), None)
+    r, decay, k, v, remove, rate = call.tokens
+    check_values(Inputs(r, k, v, decay, None, remove, rate), None)
     with full_precision(r):
         rows = _Tokens(*(x.transpose(1, 2) for x in call.tokens))
         out, s = FORMS[call.form](rows, call.s, chunk_size)

@@ -14,7 +14,7 @@ from linnet.native.library import library
 from tests.generate.engines import language, tokens
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the native library is not built")
-KINDS = pytest.mark.parametrize("kind", ["elu", "softmax", "conv, window and rebased"])
+KINDS = pytest.mark.parametrize("kind", ["elu", "softmax", "conv, window and rebased", "mamba and rwkv"])
 STEPS = 90  # a softmax cache starts with 64 tokens, so it grows
 
 

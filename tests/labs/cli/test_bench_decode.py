@@ -17,6 +17,7 @@ from linnet.labs.bench import decode_images, decode_long, decode_race
 from linnet.labs.bench.decode import DecodeSettings, plan
 from linnet.labs.bench.decode_race import CACHE, EAGER, IN_PLACE, random_model
 from linnet.labs.cli import bench_decode, bench_frame
+from linnet.layers import MIXERS, RECURRENT_MIXERS
 from tests.cli.command import help_without_torch
 
 TINY: dict[str, Any] = {"d_model": 32, "n_layers": 2, "n_heads": 2, "d_ff": 64}
@@ -62,13 +63,15 @@ def test_the_whole_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.usefixtures("tiny")
 def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(*FAST, "--weights", "float32", "--images", "--soak", "120") == 0
+    assert status(*FAST, "--weights", "float32", "--images", "--soak", "120", "--mixers", "kda,mamba") == 0
     out = capsys.readouterr().out
     for expected in (
         "one step, batch 1, threads 1, softmax sees 150 tokens",
         "x softmax cache",
         "MB of weights read at",
         "the matrices of a step alone: torch",
+        "one step with each mixer, batch 1, threads 1",
+        "kda",
         "images of 5 values",
         "paper, unnamed CPU",
         "soak: 120 tokens of one stream",
@@ -127,8 +130,10 @@ def test_commas_and_spaces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_plan_has_a_job_for_each_case() -> None:
-    jobs = plan(DecodeSettings(batches=(1, 8), threads=(1,), images=True, curve=True, soak=1000))
-    assert [job.section for job in jobs] == ["steps", "steps", "images", "images", "curve", "soak"]
+    two = plans.MIXERS[:2]
+    jobs = plan(DecodeSettings(batches=(1, 8), threads=(1,), images=True, curve=True, soak=1000, mixers=two))
+    assert [job.section for job in jobs] == [*["steps"] * 2, *["mixers"] * 4, *["images"] * 2, "curve", "soak"]
+    assert set(RECURRENT_MIXERS) < set(plans.MIXERS) <= set(MIXERS)
     assert all(job.seconds > 0 for job in jobs)
     assert set(plans.SIZES) == set(decode_images.LENGTHS) == set(decode_images.PAPER_SECONDS)
     assert {name: tokens for name, (_, tokens) in plans.SIZES.items()} == decode_images.LENGTHS
@@ -139,6 +144,7 @@ def test_a_plan_has_a_job_for_each_case() -> None:
     [
         (["--preset", "mnits"], "did you mean 'mnist'?"),
         (["--weights", "int4"], "did you mean 'int8'?"),
+        (["--mixers", "all,mambo"], "did you mean 'mamba'?"),
         (["--batch", "1,0"], "--batch has 0; accepted: integers >= 1"),
         (["--batch", ","], "--batch has no value"),
         (["--threads", "4096"], "--threads has 4096"),

@@ -10,13 +10,33 @@ from __future__ import annotations
 from torch import nn
 
 from ....errors import BackendError
-from ....layers import BaseConv, GatedConv, LinearAttention, Shift, SoftmaxAttention, WindowAttention
+from ....layers import (
+    GLA,
+    KDA,
+    RWKV4,
+    RWKV7,
+    BaseConv,
+    Delta,
+    GatedConv,
+    GatedDelta,
+    LinearAttention,
+    Mamba,
+    Mamba2,
+    RetNet,
+    Shift,
+    SoftmaxAttention,
+    WindowAttention,
+)
 from .adapter import BLOCK as BLOCK
 from .adapter import Memory as Memory
 from .adapter import MixerAdapter as MixerAdapter
 from .adapter import round_up as round_up
 from .conv import ConvAdapter, GatedConvAdapter
+from .decay import GLAAdapter, RetNetAdapter
+from .delta import DeltaAdapter, GatedDeltaAdapter, KDAAdapter
 from .linear import LinearAdapter
+from .mamba import Mamba2Adapter, MambaAdapter
+from .rwkv import RWKV4Adapter, RWKV7Adapter
 from .softmax import SoftmaxAdapter
 from .window import WindowAdapter
 
@@ -27,6 +47,15 @@ ADAPTERS: dict[type[nn.Module], type[MixerAdapter]] = {
     BaseConv: ConvAdapter,
     Shift: ConvAdapter,
     GatedConv: GatedConvAdapter,
+    RetNet: RetNetAdapter,
+    GLA: GLAAdapter,
+    Delta: DeltaAdapter,
+    GatedDelta: GatedDeltaAdapter,
+    KDA: KDAAdapter,
+    Mamba: MambaAdapter,
+    Mamba2: Mamba2Adapter,
+    RWKV4: RWKV4Adapter,
+    RWKV7: RWKV7Adapter,
 }
 
 

@@ -1,11 +1,12 @@
-"""MixerAdapter: everything the native decoder knows about one kind of mixer, except its kernel (csrc/mix.h).
+"""MixerAdapter: everything the native decoder knows about one kind of mixer, except its kernel (csrc/*_step.h, mix.h).
 
     adapter = adapter_for(block.mixer)          __init__.py; BackendError for a mixer without one
     adapter.fields(weights)                     its fields of the layer's struct, by name
     adapter.get(memory, seen)                   the memory of a row in the engine -> a state of linnet/ops/state.py
     adapter.put(memory, seen, state)            the reverse
 
-To add a mixer, write an adapter in this folder and a kernel in csrc/mix.h, and add it to the table of __init__.py.
+To add a mixer, write an adapter in this folder and a kernel in csrc (mix.h, or a *_step.h that decode.h calls), and add
+it to the table of __init__.py.
 """
 
 from __future__ import annotations
@@ -58,6 +59,20 @@ class MixerAdapter(ABC):
     def grow(self, to: Memory, source: Memory) -> None:
         """Copy the content of a cache to a larger one; only for a mixer with a cache."""
         raise NotImplementedError
+
+
+def get_sums(memory: Memory, count: int, exact: bool) -> Tensor:
+    """Return a copy of `count` sums, with their rounding errors, which follow them, if `exact`."""
+    sums = memory.state[:count].clone()
+    return sums + memory.state[count : 2 * count] if exact else sums
+
+
+def put_sums(memory: Memory, sums: Tensor, exact: bool) -> None:
+    """Write sums, and if `exact` what float32 leaves of the digits of a float64 state."""
+    count = len(sums)
+    memory.state[:count] = sums
+    if exact:
+        memory.state[count : 2 * count] = sums - memory.state[:count]
 
 
 def round_up(n: int) -> int:

@@ -11,7 +11,7 @@ import torch
 
 from ....ops.state import State
 from ..weights import PackedWeights
-from .adapter import Memory
+from .adapter import Memory, get_sums, put_sums
 from .attention import AttentionAdapter
 
 
@@ -39,14 +39,9 @@ class LinearAdapter(AttentionAdapter):
         return super().fields(weights) | own
 
     def get(self, memory: Memory, seen: int) -> State:
-        sums = memory.state[: self.sums].clone()
-        if self.exact:
-            sums += memory.state[self.sums : 2 * self.sums]
+        sums = get_sums(memory, self.sums, self.exact)
         size, shape = self.kv * self.features * self.V, (1, self.kv, self.features)
         return State(sums[:size].view(*shape, -1), sums[size:].view(shape))
 
     def put(self, memory: Memory, seen: int, state: State) -> None:
-        sums = torch.cat([state.s.reshape(-1), state.z.reshape(-1)])
-        memory.state[: self.sums] = sums
-        if self.exact:  # keep the digits of a float64 state
-            memory.state[self.sums : 2 * self.sums] = sums - memory.state[: self.sums]
+        put_sums(memory, torch.cat([state.s.reshape(-1), state.z.reshape(-1)]), self.exact)
