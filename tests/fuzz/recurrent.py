@@ -179,7 +179,7 @@ class _Common:
         logs = ("decay",) if "decay" in inputs else ()
         return Trial(
             words, inputs, run, truth, self.dtype, dtypes, padded, pad, future=future, logs=logs, offsets=offsets,
-            bits=name not in SOLVED,
+            bits=name not in SOLVED, rounded_anew=how["backend"] != "torch" and words.get("by") == "channel",
         )  # fmt: skip
 
 

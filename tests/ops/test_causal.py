@@ -32,27 +32,27 @@ def draw(*widths: int) -> list[Tensor]:
 
 def decayed(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, decay = draw(D, D, V, 0)
-    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+    return lambda *x: linnet.decayed_attention(*x, **how(form))[0], [q, k, v, -decay.abs()]
 
 
 def gated(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, decay = draw(D, D, V, D)
-    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+    return lambda *x: linnet.decayed_attention(*x, **how(form))[0], [q, k, v, -decay.abs()]
 
 
 def delta(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, beta, decay = draw(D, D, V, 0, 0)
-    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+    return lambda *x: linnet.delta_rule(*x, **how(form))[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
 
 
 def delta_by_channel(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, beta, decay = draw(D, D, V, 0, D)
-    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+    return lambda *x: linnet.delta_rule(*x, **how(form))[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
 
 
 def rwkv7(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     r, decay, k, v, c, rate = draw(D, D, D, V, D, D)
-    return lambda *x: wkv7(*x, form=form)[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
+    return lambda *x: wkv7(*x, **how(form))[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
 
 
 def how(form: str) -> dict[str, str]:
@@ -83,6 +83,7 @@ def lsh(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: lsh_attention(*x, turns, span=4, form=form)[0], draw(D, V)
 
 
+RECURRENT = (decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, mamba)
 LOOSE = (
     lsh,
     delta,
@@ -105,8 +106,8 @@ def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, 
 @pytest.mark.parametrize(
     ("make", "form"),
     [
-        *product([decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, mamba, softmax, window, lsh], FORMS),
-        *(pytest.param(make, "native", marks=needs_library) for make in (rwkv4, mamba)),
+        *product([*RECURRENT, softmax, window, lsh], FORMS),
+        *(pytest.param(make, "native", marks=needs_library) for make in RECURRENT),
     ],
 )
 def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> None:
