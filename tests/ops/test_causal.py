@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import linnet
+from linnet.native import gate
 from linnet.ops.gated.wkv import wkv
 from linnet.ops.gated.wkv7 import wkv7
 from linnet.ops.softmax.lsh import lsh_attention
@@ -70,6 +71,10 @@ def mamba(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda x, dt, b, c: linnet.selective_scan(x, dt, a, b, c, **how(form))[0], [x, dt.abs(), b, c]
 
 
+def linear(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    return lambda *x: linnet.linear_attention(*x, **how(form))[0], draw(D, D, V)
+
+
 def softmax(_: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: linnet.softmax_attention(*x)[0], draw(D, D, V)
 
@@ -114,6 +119,32 @@ def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> N
     op, inputs = make(form)
     for which in range(len(inputs)):
         keeps_the_past(op, inputs, which, what, bits=make not in LOOSE)
+
+
+@pytest.mark.parametrize("make", [*RECURRENT, softmax, window, lsh, linear])
+def test_values_mode_refuses_what_gradients_would_carry_back(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "VALUES", True)
+    op, inputs = make("chunked")
+    op(*(x.requires_grad_() for x in inputs))
+    for which in range(len(inputs)):
+        spoiled = [x.detach().clone() for x in inputs]
+        spoiled[which][0, AT] = torch.nan
+        op(*spoiled)  # without gradients the past is guarded
+        with pytest.raises(
+            ValueError, match=r"an input of \w+ is nan; accepted: finite numbers in real tokens, .*unset"
+        ):
+            op(*(x.requires_grad_() for x in spoiled))
+
+
+def test_values_mode_lets_padding_hold_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "VALUES", True)
+    mask = torch.ones(B, T, dtype=torch.bool)
+    mask[0, AT] = False
+    for op, inputs in ((linnet.linear_attention, draw(D, D, V)), (linnet.decayed_attention, gated("chunked")[1])):
+        for x in inputs:
+            x[0, AT] = torch.nan
+        out, _ = op(*(x.requires_grad_() for x in inputs), mask=mask)
+        assert out.isfinite().all()
 
 
 @every_run
