@@ -53,8 +53,10 @@ def refuse_unguarded(op: str, inputs: Sequence[Tensor | None], mask: Tensor | No
     Only where such a number can reach the past: in calls with gradients and on devices other than the CPU. A graph that
     torch.compile records gets an assertion instead; other transforms are left alone.
     """
+    if not gate.VALUES:
+        return
     given, compiling = [x for x in inputs if x is not None], torch.compiler.is_compiling()
-    if not gate.VALUES or not (compiling or wants_graph(*given) or any(not x.is_cpu for x in given)):
+    if not (compiling or wants_graph(*given) or any(not x.is_cpu for x in given)):
         return
     if not compiling and (torch._C._are_functorch_transforms_active() or recorded() or any(x.is_meta for x in given)):
         return

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from linnet.models import LanguageModel, Model
 from linnet.pretrained import load_llama
+from tests.fuzz.file_kinds import without
 from tests.pretrained.llama_files import hf_tensors, write_bin, write_gguf, write_hf, write_npz
 from tests.pretrained.llama_numpy import Array, Sizes, logits, random_parts
 
@@ -95,7 +96,8 @@ def test_half_precision_arrays_are_read_as_they_are(tmp_path: Path) -> None:
 def test_gguf_numbers_are_what_gguf_says_they_are(kind: str, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     parts = random_parts(WIDE, tied=False)
-    model, _ = load_llama(write_gguf(tmp_path / "m.gguf", WIDE, parts, kind))
+    path = write_gguf(tmp_path / "m.gguf", WIDE, parts, kind)
+    model, _ = load_llama(path)
     which = gguf.GGMLQuantizationType[kind]
     rounded = {
         name: array if name.endswith("norm") else gguf.dequantize(gguf.quantize(array, which), which)
@@ -103,6 +105,12 @@ def test_gguf_numbers_are_what_gguf_says_they_are(kind: str, tmp_path: Path) -> 
     }
     torch.testing.assert_close(of(model), wanted(rounded, WIDE), **CLOSE)
     assert (kind == "F32") == np.array_equal(rounded["wq"], parts["wq"])
+    with without("gguf"):  # which only dequantises
+        if kind != "Q8_0":
+            assert torch.equal(of(load_llama(path)[0]), of(model))
+        else:
+            with pytest.raises(ImportError, match=r"reading Q8_0 tensors .* pip install linnet\[gguf\]"):
+                load_llama(path)
 
 
 def test_bfloat16_safetensors_are_read_as_float32(tmp_path: Path) -> None:
