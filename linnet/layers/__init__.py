@@ -55,14 +55,21 @@ RECURRENT_MIXERS: dict[str, Callable[..., MatrixMixer]] = {
     "rwkv7": RWKV7,
 }
 MIXERS = (*FEATURE_MAPS, "softmax", "window", "lsh", *RECURRENT_MIXERS, *CONVOLUTIONS)
+OWN = ("n_heads", "n_kv_heads", "head_dim", "key_dim", "bias")  # in place of those of the model
 CAUSAL_ONLY = ("window", *RECURRENT_MIXERS)  # not for bidirectional models
 
 
 def build_mixer(
     name: str, *, d_model: int, n_heads: int, options: Mapping[str, Any] | None = None, **attention: Any
 ) -> Mixer:
-    """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention)."""
+    """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention).
+
+    In a hybrid, `options` may also give a mixer heads, widths or biases of its own (OWN), unless it is a feature map.
+    """
     options = dict(options or {})
+    if name not in CONVOLUTIONS and name not in FEATURE_MAPS:
+        n_heads = options.pop("n_heads", n_heads)
+        attention |= {key: options.pop(key) for key in OWN if key in options}
     if name not in MIXERS:
         raise unknown("mixer", name, MIXERS)
     if name in CONVOLUTIONS:
