@@ -22,7 +22,7 @@ from torch import Tensor
 from ..models.config import ModelConfig
 from .architecture import EMBED, HEAD, NORM, Architecture, Outer, Part
 from .fields import Fields
-from .rotary import read_rotary, write_rotary
+from .rope import read_rotary, write_rotary
 
 BIASED = ("wq", "wk", "wv", "wo", "w1", "w2", "w3")  # parts that may have a bias: the part's name with "_bias"
 OUTSIDE = {"tok_embeddings": EMBED, "norm": NORM, "output": HEAD}  # parts outside the layers; the last unless tied

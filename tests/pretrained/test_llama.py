@@ -227,7 +227,7 @@ def test_shards_and_json_that_are_missing_or_damaged(tmp_path: Path) -> None:
         load_llama(folder)
     assert "weight_map" in kept
     (folder / "config.json").write_text(json.dumps({"d_model": 3}))
-    with pytest.raises(ValueError, match="has no model_type; accepted: a Hugging Face folder of model_type .*'llama'"):
+    with pytest.raises(ValueError, match=r"has no model_type; accepted: a Hugging Face folder of model_type .*'llama'"):
         load_llama(folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(ValueError, match=r"has no hidden_size; accepted: the config.json that belongs to the weights"):
