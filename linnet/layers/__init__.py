@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import unknown
+from ..errors import unknown, whole
 from ..feature_maps import FEATURE_MAPS
 from .attention import Attention as Attention
 from .attention import LinearAttention as LinearAttention
@@ -55,7 +55,8 @@ RECURRENT_MIXERS: dict[str, Callable[..., MatrixMixer]] = {
     "rwkv7": RWKV7,
 }
 MIXERS = (*FEATURE_MAPS, "softmax", "window", "lsh", *RECURRENT_MIXERS, *CONVOLUTIONS)
-OWN = ("n_heads", "n_kv_heads", "head_dim", "key_dim", "bias")  # in place of those of the model
+SIZES = ("n_kv_heads", "head_dim", "key_dim")
+OF_ATTENTION = ("gate", "qk_norm", "qk_norm_eps")  # options of all attention layers; the others of a feature map
 CAUSAL_ONLY = ("window", *RECURRENT_MIXERS)  # not for bidirectional models
 
 
@@ -64,16 +65,21 @@ def build_mixer(
 ) -> Mixer:
     """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention).
 
-    In a hybrid, `options` may also give a mixer heads, widths or biases of its own (OWN), unless it is a feature map.
+    Options named as a size (SIZES) replace that size for this mixer, where layers of one model differ in theirs, and so
+    does `bias`, which feature maps have as an option of their own.
     """
     options = dict(options or {})
-    if name not in CONVOLUTIONS and name not in FEATURE_MAPS:
-        n_heads = options.pop("n_heads", n_heads)
-        attention |= {key: options.pop(key) for key in OWN if key in options}
     if name not in MIXERS:
         raise unknown("mixer", name, MIXERS)
     if name in CONVOLUTIONS:
         return CONVOLUTIONS[name](d_model, **options)
+    n_heads = options.pop("n_heads", n_heads)
+    attention |= {size: options.pop(size) for size in SIZES if size in options}
+    for size, value in (("n_heads", n_heads), *((size, attention.get(size)) for size in SIZES)):
+        if value is not None:
+            whole(size, value, 1)
+    if name not in FEATURE_MAPS and "bias" in options:
+        attention["bias"] = options.pop("bias")
     if name in RECURRENT_MIXERS:
         sizes = {key: value for key, value in attention.items() if not key.startswith("rotary")}  # it is in the rule
         return RECURRENT_MIXERS[name](d_model, n_heads, **sizes, **options)
@@ -83,4 +89,5 @@ def build_mixer(
         return WindowAttention(d_model, n_heads, **attention, **{"window": 64, **options})
     if name == "lsh":
         return LSHAttention(d_model, n_heads, **attention, **options)
+    attention |= {option: options.pop(option) for option in OF_ATTENTION if option in options}
     return LinearAttention(d_model, n_heads, feature_map=name, options=options, **attention)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, is_whole, whole
 from ..feature_maps.random import RandomMap
-from ..ops.fused.projection import turn
+from ..ops.fused.projection import rotate_heads
 from ..ops.softmax.lsh import lsh_attention, lsh_attention_step
 from ..ops.state import KVState
 from .attention import CachedAttention
@@ -64,10 +64,9 @@ class LSHAttention(CachedAttention):
     def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """q [...,H,D], again q, and v [...,H,V]."""
         q, v = self.qkv(x).split((self.widths[0], self.widths[2]), dim=-1)
-        if self.rotary:
-            cos, sin = (t.flatten(0, -2) for t in self._turn(x, positions))
-            q = turn(q, (cos, sin))
         q, v = q.unflatten(-1, (-1, self.key_dim)), v.unflatten(-1, (-1, self.head_dim))
+        if self.rotary:
+            q = rotate_heads(q, self.turns.of(x, positions, self.key_dim))
         return q, q, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:

@@ -23,6 +23,11 @@ class Mixer(nn.Module, ABC):
 
     causal: bool = True
 
+    @property
+    def rotary_width(self) -> int:
+        """Width of the heads that rotary positions turn; 0 for a mixer that does not use them."""
+        return 0
+
     @abstractmethod
     def forward(
         self,

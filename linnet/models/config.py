@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import brief, unknown, whole
+from ..errors import brief, is_number, unknown, whole
 from ..json_file import as_json
 from ..layers import CAUSAL_ONLY, MIXERS, MLPS, NORMS
 from ..layers.attention import head_width
@@ -36,7 +36,7 @@ VERSION_1: dict[str, dict[str, Any]] = {  # options of mixers whose defaults cha
     "gated_delta": {"scale": 1.0},
     "rwkv7": {"norm_eps": 1e-5},
 }
-LATER = ("attention_bias", "mlp_bias", "rotary_scaling")  # fields added with version 2, None by default
+LATER = ("attention_bias", "mlp_bias", "rotary_scaling", "rotary_fraction")  # fields added later, None by default
 BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a complete network, not a mixer
 
 
@@ -62,6 +62,7 @@ class ModelConfig:
     max_length: int = 1024  # of learned positions; the other kinds have no limit
     rotary_base: float = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None  # {"rope_type": "llama3", ...}: see layers/rope_scaling.py
+    rotary_fraction: float | None = None  # of the numbers of a head, which rotary positions turn; None: all
     causal: bool = True
     dropout: float = 0.0
     bias: bool = True
@@ -164,6 +165,8 @@ class ModelConfig:
             check_scaling(self.rotary_scaling, self.rotary_base)
             if self.positions != "rotary":
                 raise ValueError(f"rotary_scaling is given, but positions is {self.positions!r}; accepted: 'rotary'")
+        if self.rotary_fraction is not None and (not is_number(self.rotary_fraction) or not 0 < self.rotary_fraction <= 1):
+            raise ValueError(f"rotary_fraction is {self.rotary_fraction!r}; accepted: null, or a number from 0 to 1")
 
     def options_of(self, mixer: str) -> dict[str, Any]:
         """Return the options to build a mixer with: `mixer_options` over the defaults of this config_version."""

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from ...errors import BackendError, unknown
 from ...layers import Block
 from ...layers.mlp import MLP
-from ...layers.positions import LearnedPositions, SinusoidalPositions, angles
+from ...layers.positions import LearnedPositions, SinusoidalPositions, angles, turn_sizes
 from ...layers.rope_scaling import attention_factor
+from ...models.backbone import Backbone
 from ...models import Classifier, Forecaster, ImageModel, LanguageModel, StreamModel
 from ...native import gate
 from ...native.decode import DIGITS, MIXERS, MLPS, POSITIONS
@@ -86,10 +87,17 @@ class PackedModel:
             waves = self.weights.keep(_waves(c.d_model, positions.base))
             fields |= {"half": (c.d_model + 1) // 2, "waves": waves, "gain": float(positions.gain.detach())}
         elif c.positions == "rotary":
-            width = c.key_dim or c.head_dim or c.d_model // c.n_heads
-            waves = self.weights.keep(_waves(width, c.rotary_base, c.rotary_scaling))
-            fields |= {"half": width // 2, "waves": waves}
+            fields |= self._rotary(backbone)
         return fields
+
+    def _rotary(self, backbone: Backbone) -> dict[str, Any]:
+        widths = {block.mixer.rotary_width for block in backbone.layers} - {0}
+        if len(widths) > 1:
+            raise BackendError(
+                f"the native decoder turns heads of one width, but the layers have {sorted(widths)}; use backend 'torch'"
+            )
+        width = max(widths, default=0)
+        return {"half": width // 2, "waves": self.weights.keep(_waves(width, *backbone.turns)) if width else 0}
 
     def _layer(self, i: int, block: Block) -> Layer:
         adapter = self.adapters[i]
@@ -141,13 +149,16 @@ def _alternating(x: Tensor) -> Tensor:  # [2 F, ...] gates, then values -> 32 ga
     return torch.stack((gate.unflatten(0, (-1, PANEL)), value.unflatten(0, (-1, PANEL))), dim=1).flatten(0, 2)
 
 
-def _waves(width: int, base: float, scaling: Mapping[str, Any] | None = None) -> Tensor:  # [DIGITS,256,width/2,2]
+def _waves(
+    width: int, base: float, scaling: Mapping[str, Any] | None = None, fraction: float | None = None
+) -> Tensor:  # [DIGITS,256,width/2,2]
     """Return cos, sin for every digit of a position in base 256: its rotation is the product of those of its digits.
 
     The lowest digit is in every product, so only its table carries the attention factor of a yarn scaling.
     """
     steps = torch.arange(256, device=CPU) * 256 ** torch.arange(DIGITS, device=CPU)[:, None]
-    turn = angles(steps, width, base, scaling)
+    turn = angles(steps, width, base, scaling, fraction)
     waves = torch.stack((turn.cos(), turn.sin()), dim=-1).contiguous()
-    waves[0] *= attention_factor(scaling)
+    if scaling is not None:
+        waves[0] *= turn_sizes(turn, width, attention_factor(scaling), fraction)[:, None]
     return waves
