@@ -77,8 +77,9 @@ def build_mixer(
 ) -> Mixer:
     """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention).
 
-    Options named as a size (SIZES) replace that size for this mixer, where layers of one model differ in theirs.
-    `first`: no earlier layer of the model has this mixer.
+    Options named as a size (SIZES) replace that size for this mixer, where layers of one model differ in theirs, and so
+    does `bias`, which feature maps have as an option of their own. `first`: no earlier layer of the model has this
+    mixer.
     """
     options = dict(options or {})
     if name not in MIXERS:
@@ -90,6 +91,8 @@ def build_mixer(
     for size, value in (("n_heads", n_heads), *((size, attention.get(size)) for size in SIZES)):
         if value is not None:
             whole(size, value, 1)
+    if name not in FEATURE_MAPS and "bias" in options:
+        attention["bias"] = options.pop("bias")
     if name in RECURRENT_MIXERS:
         turned = options.get("rotary")  # the others have the order of tokens in their rule
         sizes = {key: value for key, value in attention.items() if not key.startswith("rotary_") or turned}

@@ -8,6 +8,7 @@ llama3 scaling, which these files store as a table of factors, is refused. Needs
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
 from ..layers.rope_scaling import WINDOW, attention_factor, check_scaling
 from ..models.config import ModelConfig
 from ..schema import Each, Number, Record, Text, Whole, check
-from .llama import BIASED, Weights, head_width, llama_config
+from .architecture import Weights
+from .llama import BIASED, head_width, llama_config, parts
 
 BLOCK = "blk.{i}."
 NAMES = {
@@ -76,9 +78,8 @@ def read(path: Path) -> Weights:
 
     shapes = {name: _shape(tensor) for name, tensor in tensors.items()}
     fields = {name: field for name, field in reader.fields.items() if _is_table(name)}
-    return Weights(
-        str(path), config, NAMES, shapes, fetch, interleaved=True, tokenizer=lambda: _tokenizer(path, fields)
-    )
+    described = partial(parts, names=NAMES, interleaved=True)
+    return Weights(str(path), config, described, shapes, fetch, lambda: _tokenizer(path, fields))
 
 
 def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> ModelConfig:

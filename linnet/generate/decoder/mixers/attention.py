@@ -38,10 +38,9 @@ class AttentionAdapter(MixerAdapter):
 
     def fields(self, weights: PackedWeights) -> dict[str, Any]:
         mixer = self.mixer
-        parts = [(one.weight, one.bias) for one in (mixer.qkv, mixer.gate) if one is not None]
         return {
             "heads": mixer.n_heads, "kv_heads": self.kv, "key": self.D, "value": self.V, "scale": self.D**-0.5,
-            "gate_heads": mixer.gate is not None, "in": weights.stacked(*parts), "out": weights.linear(mixer.out),
+            "gate_heads": mixer.gate > 0, "in": weights.linear(mixer.qkv), "out": weights.linear(mixer.out),
             **self._norms(weights),
         }  # fmt: skip
 

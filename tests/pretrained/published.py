@@ -1,0 +1,55 @@
+"""Tiny random models of published architectures, as transformers writes them, for the tests of their converters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+VOCAB = 50
+COMMON: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2}
+TWO = {"num_heads": 6, "head_dim": 8, "state_size": 5, "chunk_size": 8}
+BIASED = {"use_bias": True, "use_conv_bias": False}
+
+# name of the case -> model_type, class of transformers, fields of its config besides COMMON
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mamba": ("mamba", {}),
+    "mamba, biases and rank": ("mamba", {**BIASED, "time_step_rank": 3, "state_size": 5, "conv_kernel": 3}),
+    "mamba, untied and wider": ("mamba", {"tie_word_embeddings": False, "expand": 3, "layer_norm_epsilon": 1e-2}),
+    "mamba2": ("mamba2", {**TWO, "n_groups": 1}),
+    "mamba2, groups": ("mamba2", {**TWO, **BIASED, "n_groups": 2, "layer_norm_epsilon": 1e-2}),
+    "mamba2, limits, tied": (
+        "mamba2", {**TWO, "n_groups": 3, "time_step_limit": (0.05, 0.4), "tie_word_embeddings": True},
+    ),
+}  # fmt: skip
+
+
+def make(transformers: ModuleType, case: str) -> Any:
+    """Return the model of transformers, its weights large and away from zeros and ones, where a mistake could hide."""
+    model_type, fields = CASES[case]
+    config = transformers.AutoConfig.for_model(model_type, **COMMON | fields)
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        matrix = name.endswith(("proj.weight", "linear.weight"))
+        parameter.data = (4 if matrix else 1) * parameter.data.nan_to_num() + 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def write(model: Any, folder: Path, **changes: Any) -> Path:
+    """Save a model of transformers, with changed fields in its config.json; None removes a field."""
+    model.save_pretrained(folder)
+    values = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
+    return folder
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Path:
+    """Change the tensors of a folder."""
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+    return folder
