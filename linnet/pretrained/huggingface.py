@@ -16,8 +16,12 @@ from .folder import CONFIG, drop_tied, open_tensors, read_values
 from .llama import LLAMA
 from .mamba import FALCON_MAMBA, MAMBA
 from .mamba2 import MAMBA2
+from .qwen3_next import QWEN3_5_TEXT, QWEN3_NEXT
+from .rwkv import RWKV
+from .rwkv7 import RWKV7
 
-ARCHITECTURES: dict[str, Architecture] = {one.name: one for one in (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA)}
+KNOWN = (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA, QWEN3_NEXT, QWEN3_5_TEXT, RWKV, RWKV7)
+ARCHITECTURES: dict[str, Architecture] = {one.name: one for one in KNOWN}
 
 
 def read(folder: Path) -> Weights:

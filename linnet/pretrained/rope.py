@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ..errors import is_number
@@ -17,9 +18,16 @@ IGNORE = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere,
 FRACTION = "partial_rotary_factor"
 
 
-def read_rotary(fields: Fields, longest: int) -> dict[str, Any]:
-    """Return positions, rotary_base and, if frequencies are scaled, rotary_scaling; `longest`: positions trained on."""
+def read_rotary(
+    fields: Fields, longest: int, fraction: float | None = None, notes: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return rotary_base and, if frequencies are scaled, rotary_scaling; `longest`: positions trained on.
+
+    `fraction`: of a head that turns unless the file says otherwise, as rotary_fraction; None for a kind of model that
+    turns all of it. `notes`: names in rope_scaling or rope_parameters that change nothing.
+    """
     found: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
+    part = fraction if fraction is None else fields.number(FRACTION, fraction)
     window = fields.raw(WINDOW)
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
@@ -31,17 +39,22 @@ def read_rotary(fields: Fields, longest: int) -> dict[str, Any]:
         if not is_number(base) or base <= 0:
             raise fields.error("rope_theta", base, "a number above 0")
         found["rotary_base"] = float(base)
-        scaling = _scaling(rope, longest, window)
+        scaling = _scaling({name: value for name, value in rope.items() if name not in notes}, longest, window)
+        if part is not None:
+            part = scaling.pop(FRACTION, 1.0 if rope.get(FRACTION) == 1 else part)
+            if not is_number(part) or not 0 < part <= 1:
+                raise fields.error(f"{name}[{FRACTION!r}]", part, "a number above 0, up to 1")
         if scaling["rope_type"] != "default":
             found["rotary_scaling"] = scaling
         elif FRACTION in scaling:
             raise fields.error(f"{name}[{FRACTION!r}]", scaling[FRACTION], "1; this is another architecture")
-    return found
+    return found if part in (None, 1) else found | {"rotary_fraction": part}
 
 
 def write_rotary(config: ModelConfig) -> dict[str, Any]:
     """Return rope_parameters."""
     scaling = dict(config.rotary_scaling or {"rope_type": "default"})
+    scaling |= {} if config.rotary_fraction is None else {FRACTION: config.rotary_fraction}
     return {"rope_parameters": {"rope_theta": config.rotary_base, **scaling}}
 
 

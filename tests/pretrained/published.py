@@ -14,6 +14,10 @@ from safetensors.torch import load_file, save_file
 VOCAB = 50
 COMMON: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2}
 TWO = {"num_heads": 6, "head_dim": 8, "state_size": 5, "chunk_size": 8}
+QWEN = {
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 40,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+}  # fmt: skip
 BIASED = {"use_bias": True, "use_conv_bias": False}
 
 # name of the case -> model_type, class of transformers, fields of its config besides COMMON
@@ -26,6 +30,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba2, limits, tied": (
         "mamba2", {**TWO, "n_groups": 3, "time_step_limit": (0.05, 0.4), "tie_word_embeddings": True},
     ),
+    "qwen3_next": ("qwen3_next", {**QWEN, "num_experts": 0}),
+    "qwen3_next, biases, layers, wide": (
+        "qwen3_next",
+        {
+            **QWEN, "layer_types": ["full_attention", "linear_attention", "linear_attention"], "attention_bias": True,
+            "mlp_only_layers": [0, 1, 2], "partial_rotary_factor": 0.5,
+            "linear_conv_kernel_dim": 3, "linear_num_key_heads": 1, "rms_norm_eps": 1e-2, "num_hidden_layers": 3,
+        },
+    ),
+    "qwen3_5_text": ("qwen3_5_text", {**QWEN, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}),
+    "rwkv": ("rwkv", {"num_hidden_layers": 5, "rescale_every": 2, "attention_hidden_size": 24}),
+    "rwkv, not rescaled": ("rwkv", {"rescale_every": 0, "intermediate_size": 37}),
 }  # fmt: skip
 
 
