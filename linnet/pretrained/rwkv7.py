@@ -53,10 +53,7 @@ def read(fields: Fields) -> ModelConfig:
         n_heads=E // D,
         vocab_size=fields.whole("vocab_size"),
         mixer=("rwkv7", "channel_mix"),
-        mixer_options={
-            "rwkv7": {**time, "value_residual": True, "norm_eps": D * eps},
-            "channel_mix": {"hidden": hidden},
-        },
+        mixer_options={"rwkv7": time, "channel_mix": {"hidden": hidden}},
         mlp="none",
         norm="layer",
         norm_eps=eps,

@@ -19,11 +19,12 @@ MISSES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"layer_types": ["linear_attention"] * 3}, "layer_types is"),
         ({"layer_types": ["linear_attention"] * 3 + ["sliding_attention"]}, "layer_types is"),
-        ({"linear_num_key_heads": 3}, "key_heads"),
+        ({"linear_num_key_heads": 3}, "linear_num_key_heads is 3"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads is 3"),
         ({"linear_conv_kernel_dim": 3}, "conv1d.weight"),
         ({"attention_bias": True}, "q_proj.bias"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
-        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.3}}, "rotary_fraction is 0.3"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.2}}, "rotary_fraction is 0.2"),
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 2}}, "partial_rotary_factor"),
         ({"linear_use_bias": True}, "linear_use_bias is True"),
     ],
@@ -41,5 +42,6 @@ MISSES: dict[str, list[tuple[dict[str, Any], str]]] = {
 def test_a_near_miss_is_refused_by_the_name_of_the_field(case: str, transformers: ModuleType, tmp_path: Path) -> None:
     theirs = make(transformers, case)
     for i, (changes, sentence) in enumerate(MISSES[case]):
+        folder = write(theirs, tmp_path / str(i), **changes)
         with pytest.raises(ValueError, match=sentence):
-            load_pretrained(write(theirs, tmp_path / str(i), **changes))
+            load_pretrained(folder)
