@@ -21,6 +21,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba": ("mamba", {}),
     "mamba, biases and rank": ("mamba", {**BIASED, "time_step_rank": 3, "state_size": 5, "conv_kernel": 3}),
     "mamba, untied and wider": ("mamba", {"tie_word_embeddings": False, "expand": 3, "layer_norm_epsilon": 1e-2}),
+    "falcon_mamba": ("falcon_mamba", {"mixer_rms_eps": 1e-2}),
+    "falcon_mamba, biases and rank": ("falcon_mamba", {**BIASED, "time_step_rank": 3, "state_size": 5}),
     "mamba2": ("mamba2", {**TWO, "n_groups": 1}),
     "mamba2, groups": ("mamba2", {**TWO, **BIASED, "n_groups": 2, "layer_norm_epsilon": 1e-2}),
     "mamba2, limits, tied": (
