@@ -11,13 +11,16 @@ from pathlib import Path
 
 from ..data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ..errors import brief
+from ..models.weights_file import check_layers
 from .architecture import Architecture, Weights
+from .bamba import BAMBA, GRANITE
+from .fields import Fields
 from .folder import CONFIG, drop_tied, open_tensors, read_values
 from .llama import LLAMA
 from .mamba import FALCON_MAMBA, MAMBA
 from .mamba2 import MAMBA2
 
-ARCHITECTURES: dict[str, Architecture] = {one.name: one for one in (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA)}
+ARCHITECTURES: dict[str, Architecture] = {one.name: one for one in (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA, BAMBA, GRANITE)}
 
 
 def read(folder: Path) -> Weights:
@@ -26,13 +29,17 @@ def read(folder: Path) -> Weights:
     architecture = _architecture(where, values.get("model_type"))
     config = architecture.config(where, values)
     shapes, fetch = open_tensors(folder, architecture.dropped)
-    if config.tie_embeddings:
+    check_layers(config, len(shapes), str(folder))
+    parts = list(architecture.parts(config))
+    if architecture.scaled is not None:
+        parts = list(architecture.scaled(Fields(where, values), parts))
+    if not any(architecture.outer.head in part.theirs for part in parts):
         drop_tied(folder, shapes, fetch, architecture.outer)
 
     def tokenizer() -> Tokenizer | None:
         return load_tokenizer(folder) if (folder / FILE).is_file() else None
 
-    return Weights(str(folder), config, architecture.parts, shapes, fetch, tokenizer)
+    return Weights(str(folder), config, lambda _: parts, shapes, fetch, tokenizer)
 
 
 def _architecture(where: str, name: object) -> Architecture:

@@ -17,9 +17,13 @@ IGNORE = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere,
 FRACTION = "partial_rotary_factor"
 
 
-def read_rotary(fields: Fields, longest: int) -> dict[str, Any]:
-    """Return positions, rotary_base and, if frequencies are scaled, rotary_scaling; `longest`: positions trained on."""
+def read_rotary(fields: Fields, longest: int, *, partial: float | None = None) -> dict[str, Any]:
+    """Return rotary_base, rotary_scaling if frequencies are scaled, and rotary_fraction if the model may have one.
+
+    longest: positions trained on. partial: the fraction of a head that turns, unless the file says another.
+    """
     found: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
+    found |= {} if partial is None else {"rotary_fraction": partial}
     window = fields.raw(WINDOW)
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
@@ -32,6 +36,8 @@ def read_rotary(fields: Fields, longest: int) -> dict[str, Any]:
             raise fields.error("rope_theta", base, "a number above 0")
         found["rotary_base"] = float(base)
         scaling = _scaling(rope, longest, window)
+        if partial is not None:
+            found["rotary_fraction"] = _fraction(fields, name, scaling, partial)
         if scaling["rope_type"] != "default":
             found["rotary_scaling"] = scaling
         elif FRACTION in scaling:
@@ -39,9 +45,19 @@ def read_rotary(fields: Fields, longest: int) -> dict[str, Any]:
     return found
 
 
+def _fraction(fields: Fields, name: str, scaling: dict[str, Any], usual: float) -> float:
+    if scaling["rope_type"] != "default":
+        raise fields.error(f"{name}['rope_type']", scaling["rope_type"], "'default' in a model that turns part of a head")
+    fraction = scaling.pop(FRACTION, usual)
+    if not is_number(fraction) or not 0 < fraction <= 1:
+        raise fields.error(f"{name}[{FRACTION!r}]", fraction, "a number above 0, up to 1")
+    return float(fraction)
+
+
 def write_rotary(config: ModelConfig) -> dict[str, Any]:
     """Return rope_parameters."""
     scaling = dict(config.rotary_scaling or {"rope_type": "default"})
+    scaling |= {} if config.rotary_fraction is None else {FRACTION: config.rotary_fraction}
     return {"rope_parameters": {"rope_theta": config.rotary_base, **scaling}}
 
 
