@@ -18,6 +18,7 @@ from .attention import LinearAttention as LinearAttention
 from .attention import SoftmaxAttention as SoftmaxAttention
 from .attention import WindowAttention as WindowAttention
 from .block import Block as Block
+from .channel_mix import ChannelMix as ChannelMix
 from .cross_attention import CrossAttention as CrossAttention
 from .decay import GLA as GLA
 from .decay import RetNet as RetNet
@@ -42,7 +43,12 @@ from .short_conv import BaseConv as BaseConv
 from .short_conv import GatedConv as GatedConv
 from .short_conv import Shift as Shift
 
-CONVOLUTIONS: dict[str, type[Mixer]] = {"conv": BaseConv, "gated_conv": GatedConv, "shift": Shift}
+CONVOLUTIONS: dict[str, type[Mixer]] = {
+    "conv": BaseConv,
+    "gated_conv": GatedConv,
+    "shift": Shift,
+    "channel_mix": ChannelMix,
+}
 RECURRENT_MIXERS: dict[str, Callable[..., MatrixMixer]] = {
     "retnet": RetNet,
     "gla": GLA,
@@ -61,12 +67,19 @@ CAUSAL_ONLY = ("window", *RECURRENT_MIXERS)  # not for bidirectional models
 
 
 def build_mixer(
-    name: str, *, d_model: int, n_heads: int, options: Mapping[str, Any] | None = None, **attention: Any
+    name: str,
+    *,
+    d_model: int,
+    n_heads: int,
+    options: Mapping[str, Any] | None = None,
+    first: bool = True,
+    **attention: Any,
 ) -> Mixer:
     """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention).
 
     Options named as a size (SIZES) replace that size for this mixer, where layers of one model differ in theirs, and so
-    does `bias`, which feature maps have as an option of their own.
+    does `bias`, which feature maps have as an option of their own. `first`: no earlier layer of the model has this
+    mixer.
     """
     options = dict(options or {})
     if name not in MIXERS:
@@ -81,7 +94,11 @@ def build_mixer(
     if name not in FEATURE_MAPS and "bias" in options:
         attention["bias"] = options.pop("bias")
     if name in RECURRENT_MIXERS:
-        sizes = {key: value for key, value in attention.items() if not key.startswith("rotary")}  # it is in the rule
+        turned = options.get("rotary")  # the others have the order of tokens in their rule
+        sizes = {key: value for key, value in attention.items() if not key.startswith("rotary_") or turned}
+        sizes.pop("rotary", None)
+        if name == "rwkv7":
+            sizes["first"] = first
         return RECURRENT_MIXERS[name](d_model, n_heads, **sizes, **options)
     if name == "softmax":
         return SoftmaxAttention(d_model, n_heads, **attention, **options)

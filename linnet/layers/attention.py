@@ -85,8 +85,8 @@ class Attention(Mixer):
         self.group = n_heads // self.n_kv_heads
         keys = self.n_kv_heads * self.key_dim if self.separate_keys else 0
         self.widths = (n_heads * self.key_dim, keys, self.n_kv_heads * self.head_dim)
-        self.qkv = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for the three
-        self.gate = nn.Linear(d_model, n_heads * self.head_dim, bias=bias) if gate else None
+        self.gate = n_heads * self.head_dim if gate else 0  # numbers, after the values
+        self.qkv = nn.Linear(d_model, sum(self.widths) + self.gate, bias=bias)  # one product for all
         positive_float("qk_norm_eps", qk_norm_eps)
         self.q_norm, self.k_norm = (RMSNorm(self.key_dim, eps=qk_norm_eps) if qk_norm else None for _ in range(2))
         self.out = nn.Linear(n_heads * self.head_dim, d_model, bias=bias)
@@ -105,7 +105,7 @@ class Attention(Mixer):
         positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, AnyState | None]:
-        q, k, v = self.project(x, positions)
+        q, k, v, gate = self.project(x, positions)
         how: dict[str, Any] = {
             "mask": mask,
             "cu_seqlens": cu_seqlens,
@@ -114,40 +114,42 @@ class Attention(Mixer):
         }
         k, v = self.shared(k), self.shared(v)
         out, state = self.attend(q, k, v, initial_state=self.expand_groups(state), **how)
-        return self._leave(out.flatten(2), x), self.collapse_groups(state)
+        return self._leave(out.flatten(2), gate), self.collapse_groups(state)
 
     def step(
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, AnyState]:
         if not self.causal:
             raise ValueError("a bidirectional layer needs the whole sequence; build it with causal=True to step")
-        q, k, v = self.project(x, positions)
+        q, k, v, gate = self.project(x, positions)
         out, state = self.attend_step(q, self.shared(k), self.shared(v), self.expand_groups(state))
         new = self.collapse_groups(state)
         assert new is not None
-        return self._leave(out.flatten(1), x), new
+        return self._leave(out.flatten(1), gate), new
 
-    def _leave(self, y: Tensor, x: Tensor) -> Tensor:  # [...,H V] -> [...,E]
-        return self.out(y if self.gate is None else y * self.gate(x).sigmoid())
+    def _leave(self, y: Tensor, gate: Tensor) -> Tensor:  # [...,H V] -> [...,E]
+        return self.out(y * gate.sigmoid() if self.gate else y)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """x [B,T,E] -> [B,H,T,T]: the weights of the op, norm included: its output for unit vectors as values."""
-        q, k, _ = self.project(x, None)
+        q, k, _, _ = self.project(x, None)
         unit = torch.eye(x.shape[1], dtype=q.dtype, device=q.device)[:, None].expand(*q.shape[:3], -1)  # [B,T,H,T]
         out, _ = self.attend(q, self.shared(k), unit, causal=self.causal)
         return out.transpose(1, 2)
 
-    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
+    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q [...,H,D], k [...,H/G,D], v [...,H/G,V], and the gate [...,H V], as views of one product."""
         turn = self.turns.of(x, positions, self.key_dim) if self.rotary else None
         at_once = turn if self.q_norm is None else None
-        q, k, v = project(x, self.qkv.weight, self.qkv.bias, self.widths, at_once)
+        keys, values = self.widths[:2], self.widths[2]
+        q, k, v = project(x, self.qkv.weight, self.qkv.bias, (*keys, values + self.gate), at_once)
+        v, gate = v.split([values, self.gate], dim=-1)
         heads = ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim))
         q, k, v = (y.unflatten(-1, (-1, width)) for y, width in heads)
         if self.q_norm is None or self.k_norm is None:
-            return q, k, v
+            return q, k, v, gate
         q, k = self.q_norm(q), self.k_norm(k)
-        return (q, k, v) if turn is None else (rotate_heads(q, turn), rotate_heads(k, turn), v)
+        return (q, k, v, gate) if turn is None else (rotate_heads(q, turn), rotate_heads(k, turn), v, gate)
 
     def shared(self, x: Tensor) -> Tensor:
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""

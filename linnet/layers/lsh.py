@@ -61,13 +61,13 @@ class LSHAttention(CachedAttention):
         """Other buckets from here on: from `generator`, or the next of the seed. A running state stays valid."""
         self.rotations.redraw(generator)
 
-    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q [...,H,D], again q, and v [...,H,V]."""
-        q, v = self.qkv(x).split((self.widths[0], self.widths[2]), dim=-1)
+    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q [...,H,D], again q, v [...,H,V], and the gate [...,H V]."""
+        q, v, gate = self.qkv(x).split((self.widths[0], self.widths[2], self.gate), dim=-1)
         q, v = q.unflatten(-1, (-1, self.key_dim)), v.unflatten(-1, (-1, self.head_dim))
         if self.rotary:
             q = rotate_heads(q, self.turns.of(x, positions, self.key_dim))
-        return q, q, v
+        return q, q, v, gate
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:
         return lsh_attention(q, v, self.rotations.matrices, span=self.span, **how)
