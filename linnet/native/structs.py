@@ -403,6 +403,7 @@ class Scan(Struct):
     fields = """
         int64   numbers
         float*  a skip
+        double  norm_eps
         linnet_matrix  select widen
     """
 

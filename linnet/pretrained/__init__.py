@@ -2,6 +2,7 @@
 
     model, tokenizer = load_pretrained("mamba2-130m/")
     model, tokenizer = load_pretrained("stories260K.bin", tokenizer="tok512.bin")
+    export_pretrained(model, "folder/")                the reverse: a folder that transformers loads
 
 A Hugging Face folder of an architecture that huggingface.py lists, a llama2.c .bin or its arrays as .npz (llama2c.py),
 a GGUF file (gguf_file.py): detected from the first bytes, not from the names. architecture.py says how the weights of a
@@ -18,6 +19,7 @@ from ..data.tokenizer import Tokenizer, load_tokenizer
 from ..models.language import LanguageModel
 from . import gguf_file, huggingface, llama2c
 from .architecture import Weights, assemble
+from .export import export_pretrained as export_pretrained
 
 ACCEPTED = "a Hugging Face folder, a llama2.c .bin, an .npz of its arrays, or a GGUF file"
 

@@ -28,12 +28,15 @@ EMBED, HEAD, NORM = "embed.weight", "head.weight", "backbone.norm.weight"  # nam
 
 
 class Part(NamedTuple):
-    """A tensor of ours, as factor * stacked(theirs) + shift with the rows in the given order."""
+    """A tensor of ours, as factor * stacked(theirs) + shift with the rows in the given order.
+
+    order: row i of ours is row order[i] of the stack. factor: one number, or one for each row of ours.
+    """
 
     ours: str
     theirs: Mapping[str, Sizes]  # name in the file -> shape there
-    order: Tensor | None = None  # row i of ours is row order[i] of the stack
-    factor: float = 1.0
+    order: Tensor | None = None
+    factor: float | Tensor = 1.0
     shift: float = 0.0
 
     def join(self, fetch: Callable[[str], Tensor], shape: Sizes) -> Tensor:
@@ -41,14 +44,17 @@ class Part(NamedTuple):
         tensors = [fetch(name).float() for name in self.theirs]
         rows = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         rows = rows if self.order is None else rows[self.order]
-        rows = rows if (self.factor, self.shift) == (1.0, 0.0) else self.factor * rows + self.shift
-        return rows.reshape(shape)
+        if isinstance(self.factor, Tensor):
+            rows = rows * self.factor.view(-1, *[1] * (rows.ndim - 1))
+        elif self.factor != 1:
+            rows = rows * self.factor
+        return (rows + self.shift if self.shift else rows).reshape(shape)
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         """Return their tensors from ours: the reverse of `join`."""
         counts = [shape[0] for shape in self.theirs.values()]
-        rows = (tensor.detach() - self.shift) / self.factor
-        rows = rows.reshape(sum(counts), -1)
+        rows = (tensor.detach() - self.shift).reshape(sum(counts), -1)
+        rows = rows / (self.factor[:, None] if isinstance(self.factor, Tensor) else self.factor)
         rows = rows if self.order is None else rows[self.order.argsort()]
         pieces = zip(self.theirs.items(), rows.split(counts), strict=True)
         return {name: piece.reshape(shape).contiguous() for (name, shape), piece in pieces}
@@ -79,6 +85,7 @@ class Architecture(NamedTuple):
     write: Callable[[ModelConfig], dict[str, Any]]
     ignored: frozenset[str] = frozenset()  # fields of config.json that change no logit, besides fields.COMMON
     dropped: tuple[str, ...] = ()  # ends of the names of tensors that are tables, not weights
+    scaled: Callable[[Fields, Iterable[Part]], Iterable[Part]] | None = None  # folds fields of a file into its weights
 
     def config(self, where: str, values: Mapping[str, Any]) -> ModelConfig:
         """Return our configuration; raise ValueError, with the file, for a field that it cannot follow."""

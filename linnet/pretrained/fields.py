@@ -59,11 +59,11 @@ class Fields:
         self.unread.discard(name)
         return self.values.get(name, default)
 
-    def whole(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def whole(self, name: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
         """Return a whole number; one without a default must be there."""
         value = self._required(name) if default is None else self.raw(name, default)
-        if not is_whole(value, least, MOST):
-            raise self.error(name, value, f"a whole number from {least} to {MOST:,}")
+        if not is_whole(value, least, most):
+            raise self.error(name, value, f"a whole number from {least} to {most:,}")
         return int(value)
 
     def number(self, name: str, default: float) -> float:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from ..data.tokenizer import FILE, Tokenizer, load_tokenizer
 from ..errors import brief
+from ..models.weights_file import check_layers
 from .architecture import Architecture, Weights
+from .bamba import BAMBA, GRANITE
+from .fields import Fields
 from .folder import CONFIG, drop_tied, open_tensors, read_values
 from .llama import LLAMA
 from .mamba import FALCON_MAMBA, MAMBA
@@ -20,7 +23,7 @@ from .qwen3_next import QWEN3_5_TEXT, QWEN3_NEXT
 from .rwkv import RWKV
 from .rwkv7 import RWKV7
 
-KNOWN = (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA, QWEN3_NEXT, QWEN3_5_TEXT, RWKV, RWKV7)
+KNOWN = (LLAMA, MAMBA, MAMBA2, FALCON_MAMBA, BAMBA, GRANITE, QWEN3_NEXT, QWEN3_5_TEXT, RWKV, RWKV7)
 ARCHITECTURES: dict[str, Architecture] = {one.name: one for one in KNOWN}
 
 
@@ -30,13 +33,17 @@ def read(folder: Path) -> Weights:
     architecture = _architecture(where, values.get("model_type"))
     config = architecture.config(where, values)
     shapes, fetch = open_tensors(folder, architecture.dropped)
-    if config.tie_embeddings:
+    check_layers(config, len(shapes), str(folder))
+    parts = list(architecture.parts(config))
+    if architecture.scaled is not None:
+        parts = list(architecture.scaled(Fields(where, values), parts))
+    if not any(architecture.outer.head in part.theirs for part in parts):
         drop_tied(folder, shapes, fetch, architecture.outer)
 
     def tokenizer() -> Tokenizer | None:
         return load_tokenizer(folder) if (folder / FILE).is_file() else None
 
-    return Weights(str(folder), config, architecture.parts, shapes, fetch, tokenizer)
+    return Weights(str(folder), config, lambda _: parts, shapes, fetch, tokenizer)
 
 
 def _architecture(where: str, name: object) -> Architecture:

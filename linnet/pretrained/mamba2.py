@@ -62,7 +62,7 @@ def parts(config: ModelConfig) -> Iterator[Part]:
 def mixer_shapes(config: ModelConfig) -> tuple[dict[str, tuple[str, tuple[int, ...]]], int, int]:
     """Return our names -> theirs and their shapes, except the projections, and the widths of these."""
     o = config.options_of("mamba2")
-    heads, values, keys = (o.get(name, getattr(config, name)) for name in ("n_heads", "head_dim", "key_dim"))
+    heads, values, keys = (int(o.get(name) or getattr(config, name)) for name in ("n_heads", "head_dim", "key_dim"))
     width, groups = heads * values, 2 * o["n_groups"] * keys
     mixer: dict[str, tuple[str, tuple[int, ...]]] = {
         "filter": ("conv1d.weight", (width + groups, 1, o["kernel_size"])),

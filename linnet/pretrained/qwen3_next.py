@@ -67,7 +67,7 @@ def read(name: str, fields: Fields) -> ModelConfig:
     heads, width = fields.whole("num_attention_heads", 16), fields.whole("head_dim", 256)
     _check_divides(fields, "linear_num_key_heads", delta["key_heads"], "linear_num_value_heads", delta["n_heads"])
     _check_divides(fields, "num_key_value_heads", attention["n_kv_heads"], "num_attention_heads", heads)
-    rotary = read_rotary(fields, longest, QUARTER, MROPE)
+    rotary = read_rotary(fields, longest, partial=QUARTER, notes=MROPE)
     turned_width(width, rotary.get("rotary_fraction"))
     return ModelConfig(
         d_model=fields.whole("hidden_size"),

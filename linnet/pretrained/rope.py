@@ -19,15 +19,16 @@ FRACTION = "partial_rotary_factor"
 
 
 def read_rotary(
-    fields: Fields, longest: int, fraction: float | None = None, notes: Collection[str] = ()
+    fields: Fields, longest: int, *, partial: float | None = None, notes: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return rotary_base and, if frequencies are scaled, rotary_scaling; `longest`: positions trained on.
+    """Return rotary_base, rotary_scaling if frequencies are scaled, and rotary_fraction if the model may have one.
 
-    `fraction`: of a head that turns unless the file says otherwise, as rotary_fraction; None for a kind of model that
-    turns all of it. `notes`: names in rope_scaling or rope_parameters that change nothing.
+    longest: positions trained on. partial: the fraction of a head that turns, unless the file says another. notes:
+    names in rope_scaling or rope_parameters that change nothing.
     """
     found: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
-    part = fraction if fraction is None else fields.number(FRACTION, fraction)
+    partial = partial if partial is None else fields.number(FRACTION, partial)
+    found |= {} if partial is None else {"rotary_fraction": partial}
     window = fields.raw(WINDOW)
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
@@ -39,16 +40,26 @@ def read_rotary(
         if not is_number(base) or base <= 0:
             raise fields.error("rope_theta", base, "a number above 0")
         found["rotary_base"] = float(base)
-        scaling = _scaling({name: value for name, value in rope.items() if name not in notes}, longest, window)
-        if part is not None:
-            part = scaling.pop(FRACTION, 1.0 if rope.get(FRACTION) == 1 else part)
-            if not is_number(part) or not 0 < part <= 1:
-                raise fields.error(f"{name}[{FRACTION!r}]", part, "a number above 0, up to 1")
+        scaling = _scaling({key: value for key, value in rope.items() if key not in notes}, longest, window)
+        if partial is not None:
+            usual = 1.0 if rope.get(FRACTION) == 1 else partial
+            found["rotary_fraction"] = _fraction(fields, name, scaling, usual)
         if scaling["rope_type"] != "default":
             found["rotary_scaling"] = scaling
         elif FRACTION in scaling:
             raise fields.error(f"{name}[{FRACTION!r}]", scaling[FRACTION], "1; this is another architecture")
-    return found if part in (None, 1) else found | {"rotary_fraction": part}
+    return found
+
+
+def _fraction(fields: Fields, name: str, scaling: dict[str, Any], usual: float) -> float:
+    if scaling["rope_type"] != "default":
+        raise fields.error(
+            f"{name}['rope_type']", scaling["rope_type"], "'default' in a model that turns part of a head"
+        )
+    fraction = scaling.pop(FRACTION, usual)
+    if not is_number(fraction) or not 0 < fraction <= 1:
+        raise fields.error(f"{name}[{FRACTION!r}]", fraction, "a number above 0, up to 1")
+    return float(fraction)
 
 
 def write_rotary(config: ModelConfig) -> dict[str, Any]:

@@ -12,6 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 VOCAB = 50
+HYBRID = {
+    "mamba_n_heads": 6, "mamba_d_head": 8, "mamba_d_state": 5, "mamba_chunk_size": 8, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 3,
+}  # fmt: skip
+BAMBA = {**HYBRID, "intermediate_size": 40}
+GRANITE = {**HYBRID, "shared_intermediate_size": 40, "num_local_experts": 0}
+GRANITE |= {"layer_types": ["mamba", "attention", "mamba"]}
+SCALES = {"embedding_multiplier": 2.5, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 3.0}
 COMMON: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2}
 TWO = {"num_heads": 6, "head_dim": 8, "state_size": 5, "chunk_size": 8}
 QWEN = {
@@ -25,6 +33,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba": ("mamba", {}),
     "mamba, biases and rank": ("mamba", {**BIASED, "time_step_rank": 3, "state_size": 5, "conv_kernel": 3}),
     "mamba, untied and wider": ("mamba", {"tie_word_embeddings": False, "expand": 3, "layer_norm_epsilon": 1e-2}),
+    "falcon_mamba": ("falcon_mamba", {"mixer_rms_eps": 1e-2}),
+    "falcon_mamba, biases and rank": ("falcon_mamba", {**BIASED, "time_step_rank": 3, "state_size": 5}),
     "mamba2": ("mamba2", {**TWO, "n_groups": 1}),
     "mamba2, groups": ("mamba2", {**TWO, **BIASED, "n_groups": 2, "layer_norm_epsilon": 1e-2}),
     "mamba2, limits, tied": (
@@ -42,6 +52,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5_text": ("qwen3_5_text", {**QWEN, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}),
     "rwkv": ("rwkv", {"num_hidden_layers": 5, "rescale_every": 2, "attention_hidden_size": 24}),
     "rwkv, not rescaled": ("rwkv", {"rescale_every": 0, "intermediate_size": 37}),
+    "bamba": ("bamba", {**BAMBA, "attn_layer_indices": [1]}),
+    "bamba, groups, biases, another fraction": (
+        "bamba",
+        {
+            **BAMBA, "attn_layer_indices": [0, 2], "mamba_n_groups": 2, "mamba_proj_bias": True, "mlp_bias": True,
+            "attention_bias": True, "mamba_conv_bias": False, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
+        },
+    ),
+    "bamba, without attention": ("bamba", BAMBA),
+    "granite": ("granitemoehybrid", GRANITE),
+    "granite, multipliers, tied": ("granitemoehybrid", {**GRANITE, **SCALES, "tie_word_embeddings": True}),
+    "granite, rotary, groups": (
+        "granitemoehybrid", {**GRANITE, **SCALES, "position_embedding_type": "rope", "mamba_n_groups": 3},
+    ),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from linnet.errors import BackendError
 from linnet.generate import Sampling, Session, open_engine
 from linnet.models import LanguageModel, Model
 from linnet.native.library import library
-from linnet.pretrained import load_pretrained
+from linnet.pretrained import export_pretrained, load_pretrained
 from tests.pretrained.published import CASES, VOCAB, make, write
 
 GREEDY = Sampling(temperature=0)
@@ -103,3 +103,15 @@ def test_a_loaded_model_is_saved_and_trained_as_any_other(pair: tuple[Any, Any, 
     total, _ = again.loss({"tokens": TOKENS[:, :-1], "targets": TOKENS[:, 1:]})
     total.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in again.parameters())
+
+
+def test_it_is_exported_as_it_came(pair: tuple[Any, Any, Path, str], transformers: ModuleType, tmp_path: Path) -> None:
+    theirs, ours, _, _ = pair
+    assert export_pretrained(ours, tmp_path / "out") == theirs.config.model_type
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    assert type(again) is type(theirs)
+    kept = theirs.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in again.state_dict().items())
+    with torch.no_grad():
+        assert distance(again(TOKENS).logits, theirs(TOKENS).logits) < 1e-6  # chunk_size, which we do not keep, differs
+    assert load_pretrained(tmp_path / "out")[0].fingerprint() == ours.fingerprint()

@@ -81,6 +81,7 @@ int64_t map_room(const linnet_map *m) { return 4 * larger(larger(m->R, m->F), 2 
 int64_t room_of(const linnet_layer *l, int64_t longest) {
   if (l->mixer == LINNET_GATED) return gated_room(l);
   if (l->mixer == LINNET_WKV7) return wkv7_room(l);
+  if (l->mixer == LINNET_SCAN) return l->scan.select.out;
   const int64_t G = l->kv_heads ? l->heads / l->kv_heads : 0;
   const int64_t heads = round_up(2 * (G + 1), 16) + round_up((l->heads + l->kv_heads) * l->key, 16);
   if (l->mixer != LINNET_LINEAR) return heads + round_up(larger(longest, l->window), 16);
@@ -351,6 +352,16 @@ struct Decoder {
     });
   }
 
+  // dt, b and c of a row, each divided by its root mean square if the layer normalises them.
+  const float *selected(const linnet_layer *l, const float *given) const {
+    const int64_t N = l->scan.numbers, rank = l->scan.widen.in, starts[4] = {0, rank, rank + N, rank + 2 * N};
+    if (l->scan.norm_eps == 0) return given;
+    for (int64_t i = 0; i < 3; ++i)
+      normalize<true>(own + starts[i], given + starts[i], nullptr, nullptr, starts[i + 1] - starts[i], l->scan.norm_eps,
+                      nullptr);
+    return own;
+  }
+
   // u and z are in big, u through its convolution: dt, b and c from all of u, then the scan. See scan_step.h.
   void scan(const linnet_layer *l) const {
     const int64_t C = l->channels, N = l->scan.numbers, rank = l->scan.widen.in;
@@ -359,7 +370,7 @@ struct Decoder {
       small_product(&l->scan.select, b.big + r * w.big, b.big + r * w.big + 2 * C, p.from, p.to);
     team.wait();
     for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
-      const float *u = b.big + r * w.big, *given = u + 2 * C;
+      const float *u = b.big + r * w.big, *given = selected(l, u + 2 * C);
       float *y = b.mixed + r * w.mixed;
       columns_of(&l->scan.widen, given, y, s.from, s.to);
       scan_channels(l, state(l, r), u, u + C, given + rank, given + rank + N, y, s.from, s.to);

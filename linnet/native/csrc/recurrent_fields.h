@@ -56,5 +56,6 @@ enum { LINNET_OWN_VALUES, LINNET_GIVES_VALUES, LINNET_TAKES_VALUES };  // of WKV
   FIELD(int64_t, numbers)       /* N */                                                                           \
   FIELD(const float *, a)       /* [N,C], below 0 */                                                              \
   FIELD(const float *, skip)    /* [C] */                                                                         \
+  FIELD(double, norm_eps)       /* of the RMS norms of dt, b and c; 0: there are none */                           \
   FIELD(linnet_matrix, select)  /* from u to dt (as narrow as `widen` takes it), b [N], c [N] */                  \
   FIELD(linnet_matrix, widen)   /* from dt to [C], with the bias of dt */
