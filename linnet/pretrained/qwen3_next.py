@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import brief
 from ..layers.positions import turned_width
 from ..models.config import ModelConfig
 from .architecture import EMBED, HEAD, NORM, Architecture, Outer, Part
@@ -30,6 +31,7 @@ OUTER = Outer("model.embed_tokens.weight", "model.norm.weight")
 LINEAR, FULL = "linear_attention", "full_attention"
 KINDS = {LINEAR: "gated_delta", FULL: "softmax"}  # their name of a layer -> ours
 MROPE = ("mrope_section", "mrope_interleaved")  # how positions of images are laid out; those of text are equal
+OVER = {"num_attention_heads": "n_heads", "head_dim": "head_dim"}  # sizes that options of softmax may replace
 QUARTER = 0.25
 IGNORED = frozenset(
     {
@@ -193,13 +195,16 @@ def _by_key_head(H: int, G: int, V: int, D: int) -> Tensor:
 def write(name: str, config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     theirs = {ours: kind for kind, ours in KINDS.items()}
+    if not set(config.mixers) <= set(theirs):
+        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {', '.join(theirs)}")
+    heads, width = config.n_heads, config.head_dim or config.d_model // config.n_heads
     fields = {
         "hidden_act": "silu",
         "hidden_size": config.d_model,
         "intermediate_size": config.hidden,
         "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "head_dim": config.head_dim,
+        "num_attention_heads": heads,
+        "head_dim": width,
         "vocab_size": config.vocab_size,
         "max_position_embeddings": config.max_length,
         "rms_norm_eps": config.norm_eps,
@@ -211,12 +216,16 @@ def write(name: str, config: ModelConfig) -> dict[str, Any]:
         fields["rope_parameters"]["partial_rotary_factor"] = 1.0  # missing, it would be a quarter
     if "softmax" in config.mixers:
         options = config.options_of("softmax")
-        fields |= {"num_key_value_heads": options["n_kv_heads"], "attention_bias": options["bias"]}
+        bias = config.bias if config.attention_bias is None else config.attention_bias
+        fields["num_key_value_heads"] = options.get("n_kv_heads", config.n_kv_heads or heads)
+        fields |= {"attention_bias": options.get("bias", bias)}
+        fields |= {size: options[key] for size, key in OVER.items() if key in options}
     if "gated_delta" in config.mixers:
         o = config.options_of("gated_delta")
-        fields |= {"linear_num_value_heads": o["n_heads"], "linear_num_key_heads": o["key_heads"]}
-        fields |= {"linear_value_head_dim": o["head_dim"], "linear_key_head_dim": o["key_dim"]}
-        fields |= {"linear_conv_kernel_dim": o["conv"]}
+        own, values = o.get("n_heads", heads), o.get("head_dim", width)
+        fields |= {"linear_num_value_heads": own, "linear_num_key_heads": o.get("key_heads", own)}
+        fields |= {"linear_value_head_dim": values, "linear_key_head_dim": o.get("key_dim", config.key_dim or values)}
+        fields |= {"linear_conv_kernel_dim": o.get("conv", 4)}
     return fields | ({"num_experts": 0} if name == "qwen3_next" else {})
 
 

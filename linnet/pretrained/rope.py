@@ -52,10 +52,6 @@ def read_rotary(
 
 
 def _fraction(fields: Fields, name: str, scaling: dict[str, Any], usual: float) -> float:
-    if scaling["rope_type"] != "default":
-        raise fields.error(
-            f"{name}['rope_type']", scaling["rope_type"], "'default' in a model that turns part of a head"
-        )
     fraction = scaling.pop(FRACTION, usual)
     if not is_number(fraction) or not 0 < fraction <= 1:
         raise fields.error(f"{name}[{FRACTION!r}]", fraction, "a number above 0, up to 1")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import brief
 from ..models.config import ModelConfig
 from .architecture import Architecture, Outer, Part
 from .fields import Fields
@@ -84,16 +85,26 @@ def _half(ours: str, theirs: str, inputs: dict[str, str], out: str, sizes: tuple
 
 def write(config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
+    check_pairs("rwkv", "rwkv4", config)
+    if (config.rescale_every or 0) % 2:
+        raise ValueError(f"rescale_every is {config.rescale_every}; accepted for a 'rwkv' model: even, whole blocks")
     return {
         "hidden_size": config.d_model,
         "attention_hidden_size": config.d_model,
-        "intermediate_size": config.options_of("channel_mix")["hidden"],
+        "intermediate_size": config.options_of("channel_mix").get("hidden", 4 * config.d_model),
         "num_hidden_layers": config.n_layers // 2,
         "vocab_size": config.vocab_size,
         "layer_norm_epsilon": EPS,
         "rescale_every": (config.rescale_every or 0) // 2,
         "tie_word_embeddings": config.tie_embeddings,
     }
+
+
+def check_pairs(name: str, time: str, config: ModelConfig) -> None:
+    """Raise ValueError unless the layers are time mixing and channel mixing in turn."""
+    if config.mixers != (time, "channel_mix") * (config.n_layers // 2):
+        accepted = f"({time!r}, 'channel_mix') in turn"
+        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {accepted}")
 
 
 RWKV = Architecture("rwkv", "RwkvForCausalLM", OUTER, read, parts, write, IGNORED)

@@ -18,7 +18,7 @@ from typing import Any
 from ..models.config import ModelConfig
 from .architecture import Architecture, Outer, Part
 from .fields import Fields
-from .rwkv import layer_norm
+from .rwkv import check_pairs, layer_norm
 
 OUTER = Outer("model.embeddings.weight", "model.norm.weight")
 RANKS = {"decay": "w", "rate": "a", "gate": "g", "value": "v"}  # our name of a small network -> theirs
@@ -106,17 +106,19 @@ def _channel(config: ModelConfig, ours: str, theirs: str) -> Iterator[Part]:
 
 def write(config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
+    check_pairs("rwkv7", "rwkv7", config)
     options, E = config.options_of("rwkv7"), config.d_model
+    rank = options.get("rank", 32)
     return {
         "hidden_act": "sqrelu",
         "hidden_size": E,
         "head_dim": E // config.n_heads,
         "num_hidden_layers": config.n_layers // 2,
-        "intermediate_size": config.options_of("channel_mix")["hidden"],
-        "decay_low_rank_dim": options["decay_rank"],
-        "a_low_rank_dim": options["rate_rank"],
-        "gate_low_rank_dim": options["gate_rank"],
-        "v_low_rank_dim": options["value_rank"],
+        "intermediate_size": config.options_of("channel_mix").get("hidden", 4 * E),
+        "decay_low_rank_dim": options.get("decay_rank", rank),
+        "a_low_rank_dim": options.get("rate_rank", rank),
+        "gate_low_rank_dim": options.get("gate_rank", rank),
+        "v_low_rank_dim": options.get("value_rank", rank),
         "norm_first": bool(config.embed_norm),
         "norm_bias": True,
         "norm_eps": config.norm_eps,

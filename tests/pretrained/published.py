@@ -49,6 +49,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_conv_kernel_dim": 3, "linear_num_key_heads": 1, "rms_norm_eps": 1e-2, "num_hidden_layers": 3,
         },
     ),
+    "qwen3_next, yarn": (
+        "qwen3_next",
+        {
+            **QWEN, "num_experts": 0,
+            "rope_parameters": {
+                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 100.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
     "qwen3_5_text": ("qwen3_5_text", {**QWEN, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}),
     "rwkv": ("rwkv", {"num_hidden_layers": 5, "rescale_every": 2, "attention_hidden_size": 24}),
     "rwkv, not rescaled": ("rwkv", {"rescale_every": 0, "intermediate_size": 37}),
