@@ -3,6 +3,7 @@
 with atomic(path) as file: file.write(data)
 with replacing(path) as new: save_file(tensors, new)        for a library that opens the file itself
 remove_torn(folder)                                         removes temporary files that a killed process left behind
+with new_folder(path) as new: ...                           a folder that appears whole or not at all
 with Created(folder) as created: ...; created.keep()        until `keep`, a failure removes the files created so far
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 from typing import BinaryIO
 
+from .errors import ArgumentError
 from .lock import try_lock
 
 FULL = (ENOSPC, EDQUOT, EFBIG)
@@ -50,6 +53,34 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     with replacing(path) as temporary, open(temporary, "xb") as file:
         try_lock(file.fileno())  # marks it as being written: see `remove_torn`
         yield file
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to `path`; on success it becomes `path`, which must be new or empty."""
+    check_new(path)
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        try:
+            temporary.rename(path)
+        except OSError:
+            check_new(path)  # raises if somebody has filled it in the meantime
+            raise
+    except BaseException:  # interrupts included: no temporary folder stays behind
+        shutil.rmtree(temporary, ignore_errors=True)
+        for folder in missing:
+            with suppress(OSError):  # not empty
+                folder.rmdir()
+        raise
+
+
+def check_new(path: Path) -> None:
+    """Raise ArgumentError if there is a file at `path`, or a folder with something in it."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ArgumentError("out", str(path), "a folder that does not exist yet, or is empty")
 
 
 def remove_torn(folder: Path, names: str = ".*.tmp") -> None:

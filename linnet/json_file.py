@@ -55,9 +55,11 @@ def parse_json(
         raise refuse(f"{where} is not JSON that can be read ({_reason(error)}); {way_out}") from None
 
 
-def read_object(path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError) -> dict[str, Any]:
-    """Return the JSON object in a file."""
-    value = read_json(path, way_out, refuse=refuse)
+def read_object(
+    path: PathLike, way_out: str, *, refuse: type[ValueError] = ValueError, nan: bool = False
+) -> dict[str, Any]:
+    """Return the JSON object in a file; keywords as in `read_json`."""
+    value = read_json(path, way_out, refuse=refuse, nan=nan)
     if not isinstance(value, dict):
         raise refuse(f"{path} holds a JSON {kind_of(value)}; accepted: an object; {way_out}")
     return value

@@ -99,7 +99,7 @@ LABS_MAY_IMPORT: dict[str, set[str]] = {
 TOP_LEVEL = {
     "__init__": {"errors", "loading", *FOLDERS, "ops"},
     "__main__": {"cli"},
-    "atomic": {"lock"},
+    "atomic": {"errors", "lock"},
     "checksum": set(),
     "errors": set(),
     "json_file": {"errors", "limits"},

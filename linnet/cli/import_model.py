@@ -7,13 +7,12 @@ meantime are left alone.
 
 from __future__ import annotations
 
-import secrets
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from cyclopts import App
+
+from ..atomic import check_new, new_folder
 
 EPILOG = """\
 Accepted formats
@@ -49,40 +48,16 @@ def run_import(path: Path, *, out: Path, tokenizer: Path | None = None) -> None:
     tokenizer
         llama2.c's tokenizer.bin (or .gz) or a tokenizer.json. Hugging Face folders and GGUF files have their own.
     """
-    _check_out(out)
-    from ..pretrained import load_llama
+    check_new(out)
+    from ..pretrained import load_pretrained
 
-    model, coder = load_llama(path, tokenizer)
+    model, coder = load_pretrained(path, tokenizer)
     if coder is None:
         raise ValueError(f"{path} has no tokenizer; add --tokenizer: llama2.c's tokenizer.bin, or a tokenizer.json")
-    _write(out, model, coder)
+    with new_folder(out) as new:
+        model.save_pretrained(new)
+        coder.save(new)
     print(_summary(out, model, coder))
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"--out is {out}, which exists; accepted: a folder that does not exist yet, or is empty")
-
-
-def _write(out: Path, model: Any, coder: Any) -> None:
-    """Write all files to a temporary folder next to `out`, then rename it."""
-    missing = [folder for folder in out.absolute().parents if not folder.exists()]
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(temporary)
-        coder.save(temporary)
-        try:
-            temporary.rename(out)
-        except OSError:
-            _check_out(out)  # raises if another command has filled it in the meantime
-            raise
-    except BaseException:  # interrupts included: no temporary folder stays behind
-        shutil.rmtree(temporary, ignore_errors=True)
-        for folder in missing:
-            with suppress(OSError):  # not empty
-                folder.rmdir()
-        raise
 
 
 def _summary(out: Path, model: Any, coder: Any) -> str:

@@ -2,6 +2,9 @@
 
     y = W_o attend(rotate(W_q x), rotate(W_k x), W_v x) + b_o          x, y [B,T,E]
 
+with two options of newer models: `gate`, the output of attend times sigmoid(W_g x), and `qk_norm`, an RMS norm of each
+head of q and of k before the rotation (as in Qwen3-Next).
+
 LinearAttention (any feature map), SoftmaxAttention, WindowAttention, and LSHAttention of lsh.py, differ only in the op
 and its state.
 E model width, H query heads, G = H / n_kv_heads queries share one key-value head (Ainslie et al. 2023,
@@ -17,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import ArgumentError
 from ..feature_maps import FeatureMap, build
 from ..feature_maps.common import positive_float
-from ..ops.fused.projection import project
+from ..ops.fused.projection import project, rotate_heads
 from ..ops.linear.attention import linear_attention, linear_attention_step
 from ..ops.linear.attention import state_bytes as linear_bytes
 from ..ops.softmax.full import softmax_attention, softmax_attention_step
@@ -28,7 +32,8 @@ from ..ops.softmax.window import empty_state, sliding_window_attention, sliding_
 from ..ops.softmax.window import state_bytes as window_bytes
 from ..ops.state import AnyState, KVState, State, WindowState
 from .mixer import Mixer
-from .positions import BASE, Rotation, rotation
+from .norm import RMSNorm
+from .positions import BASE, Rotary, Rotation, turned_width
 from .rope_scaling import check_scaling
 
 EPS = 1e-6  # of linear_attention
@@ -52,25 +57,43 @@ class Attention(Mixer):
         rotary: bool = False,
         rotary_base: float = BASE,
         rotary_scaling: Mapping[str, Any] | None = None,
+        rotary_fraction: float | None = None,
         bias: bool = True,
+        gate: bool = False,
+        qk_norm: bool = False,
+        qk_norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         if rotary_scaling is not None:
             check_scaling(rotary_scaling, rotary_base)
+        for name, value in (("gate", gate), ("qk_norm", qk_norm)):
+            if not isinstance(value, bool):
+                raise ArgumentError(name, value, "true or false")
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.head_dim = head_dim or head_width(d_model, n_heads)
         self.key_dim = key_dim or self.head_dim
         self.causal, self.rotary = causal, rotary
-        self.rotary_base, self.rotary_scaling = rotary_base, rotary_scaling
+        self.turns = Rotary(rotary_base, rotary_scaling, rotary_fraction)
         if n_heads % self.n_kv_heads:
             raise ValueError(f"n_kv_heads ({n_kv_heads}) must divide n_heads ({n_heads})")
         if rotary and self.key_dim % 2:
             raise ValueError(f"rotary positions turn pairs of numbers, but key_dim is {self.key_dim}; use an even one")
+        if rotary:
+            turned_width(self.key_dim, rotary_fraction)
+        if qk_norm and not self.separate_keys:
+            raise ValueError("qk_norm is true, but this mixer makes its keys from its queries; accepted: false")
         self.group = n_heads // self.n_kv_heads
         keys = self.n_kv_heads * self.key_dim if self.separate_keys else 0
         self.widths = (n_heads * self.key_dim, keys, self.n_kv_heads * self.head_dim)
-        self.qkv = nn.Linear(d_model, sum(self.widths), bias=bias)  # one product for the three
+        self.gate = n_heads * self.head_dim if gate else 0  # numbers, after the values
+        self.qkv = nn.Linear(d_model, sum(self.widths) + self.gate, bias=bias)  # one product for all
+        positive_float("qk_norm_eps", qk_norm_eps)
+        self.q_norm, self.k_norm = (RMSNorm(self.key_dim, eps=qk_norm_eps) if qk_norm else None for _ in range(2))
         self.out = nn.Linear(n_heads * self.head_dim, d_model, bias=bias)
+
+    @property
+    def rotary_width(self) -> int:
+        return self.key_dim if self.rotary else 0
 
     def forward(
         self,
@@ -82,7 +105,7 @@ class Attention(Mixer):
         positions: Tensor | Rotation | None = None,
         output_state: bool = False,
     ) -> tuple[Tensor, AnyState | None]:
-        q, k, v = self.project(x, positions)
+        q, k, v, gate = self.project(x, positions)
         how: dict[str, Any] = {
             "mask": mask,
             "cu_seqlens": cu_seqlens,
@@ -91,40 +114,42 @@ class Attention(Mixer):
         }
         k, v = self.shared(k), self.shared(v)
         out, state = self.attend(q, k, v, initial_state=self.expand_groups(state), **how)
-        return self.out(out.flatten(2)), self.collapse_groups(state)
+        return self._leave(out.flatten(2), gate), self.collapse_groups(state)
 
     def step(
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, AnyState]:
         if not self.causal:
             raise ValueError("a bidirectional layer needs the whole sequence; build it with causal=True to step")
-        q, k, v = self.project(x, positions)
+        q, k, v, gate = self.project(x, positions)
         out, state = self.attend_step(q, self.shared(k), self.shared(v), self.expand_groups(state))
         new = self.collapse_groups(state)
         assert new is not None
-        return self.out(out.flatten(1)), new
+        return self._leave(out.flatten(1), gate), new
+
+    def _leave(self, y: Tensor, gate: Tensor) -> Tensor:  # [...,H V] -> [...,E]
+        return self.out(y * gate.sigmoid() if self.gate else y)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """x [B,T,E] -> [B,H,T,T]: the weights of the op, norm included: its output for unit vectors as values."""
-        q, k, _ = self.project(x, None)
+        q, k, _, _ = self.project(x, None)
         unit = torch.eye(x.shape[1], dtype=q.dtype, device=q.device)[:, None].expand(*q.shape[:3], -1)  # [B,T,H,T]
         out, _ = self.attend(q, self.shared(k), unit, causal=self.causal)
         return out.transpose(1, 2)
 
-    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q [...,H,D], k [...,H/G,D], v [...,H/G,V] as views of one product."""
-        turn = self._turn(x, positions) if self.rotary else None
-        q, k, v = project(x, self.qkv.weight, self.qkv.bias, self.widths, turn)
+    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q [...,H,D], k [...,H/G,D], v [...,H/G,V], and the gate [...,H V], as views of one product."""
+        turn = self.turns.of(x, positions, self.key_dim) if self.rotary else None
+        at_once = turn if self.q_norm is None else None
+        keys, values = self.widths[:2], self.widths[2]
+        q, k, v = project(x, self.qkv.weight, self.qkv.bias, (*keys, values + self.gate), at_once)
+        v, gate = v.split([values, self.gate], dim=-1)
         heads = ((q, self.key_dim), (k, self.key_dim), (v, self.head_dim))
         q, k, v = (y.unflatten(-1, (-1, width)) for y, width in heads)
-        return q, k, v
-
-    def _turn(self, x: Tensor, positions: Tensor | Rotation | None) -> Rotation:
-        if isinstance(positions, Rotation):
-            return positions
-        if positions is None:
-            positions = torch.arange(x.shape[1], device=x.device) if x.ndim == 3 else x.new_zeros(x.shape[0])
-        return rotation(positions, self.key_dim, x.dtype, self.rotary_base, self.rotary_scaling)
+        if self.q_norm is None or self.k_norm is None:
+            return q, k, v, gate
+        q, k = self.q_norm(q), self.k_norm(k)
+        return (q, k, v, gate) if turn is None else (rotate_heads(q, turn), rotate_heads(k, turn), v, gate)
 
     def shared(self, x: Tensor) -> Tensor:
         """Keys or values [...,H/G,.] repeated for the G queries that share them."""

@@ -49,14 +49,18 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, state: AnyState | None = None, source: Any = None, **how: Any
     ) -> tuple[Tensor, AnyState | None]:
-        """Apply the block to x [B,T,E]; keywords as in Mixer.forward."""
-        y, state = self.mixer(self.norm1(x) if self.pre else x, state, **how)
+        """Apply the block to x [B,T,E]; keywords as in Mixer.forward, and `shared` (see Mixer)."""
+        y, state = self.mixer(self.norm1(x) if self.pre else x, state, **self._given(how))
         return self._rest(self._residual(x, y, self.norm1), source), state
 
     def step(self, x: Tensor, state: AnyState | None = None, source: Any = None, **how: Any) -> tuple[Tensor, AnyState]:
         """Apply the block to the next token, x [B,E]."""
-        y, new = self.mixer.step(self.norm1(x) if self.pre else x, state, **how)
+        y, new = self.mixer.step(self.norm1(x) if self.pre else x, state, **self._given(how))
         return self._rest(self._residual(x, y, self.norm1), source), new
+
+    def _given(self, how: dict[str, Any]) -> dict[str, Any]:
+        """Return the keywords for the mixer: without `shared` unless it shares something."""
+        return how if self.mixer.shares else {name: value for name, value in how.items() if name != "shared"}
 
     def _rest(self, x: Tensor, source: Any) -> Tensor:
         if self.cross is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, is_whole, whole
 from ..feature_maps.random import RandomMap
-from ..ops.fused.projection import turn
+from ..ops.fused.projection import rotate_heads
 from ..ops.softmax.lsh import lsh_attention, lsh_attention_step
 from ..ops.state import KVState
 from .attention import CachedAttention
@@ -61,14 +61,13 @@ class LSHAttention(CachedAttention):
         """Other buckets from here on: from `generator`, or the next of the seed. A running state stays valid."""
         self.rotations.redraw(generator)
 
-    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q [...,H,D], again q, and v [...,H,V]."""
-        q, v = self.qkv(x).split((self.widths[0], self.widths[2]), dim=-1)
-        if self.rotary:
-            cos, sin = (t.flatten(0, -2) for t in self._turn(x, positions))
-            q = turn(q, (cos, sin))
+    def project(self, x: Tensor, positions: Tensor | Rotation | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q [...,H,D], again q, v [...,H,V], and the gate [...,H V]."""
+        q, v, gate = self.qkv(x).split((self.widths[0], self.widths[2], self.gate), dim=-1)
         q, v = q.unflatten(-1, (-1, self.key_dim)), v.unflatten(-1, (-1, self.head_dim))
-        return q, q, v
+        if self.rotary:
+            q = rotate_heads(q, self.turns.of(x, positions, self.key_dim))
+        return q, q, v, gate
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> tuple[Tensor, KVState | None]:
         return lsh_attention(q, v, self.rotations.matrices, span=self.span, **how)

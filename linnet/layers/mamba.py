@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from ..errors import whole
+from ..feature_maps.common import positive_float
 from ..ops.conv.short_conv import short_conv
+from ..ops.fused.norm import rms_norm
 from ..ops.gated.selective_scan import selective_scan
 from ..ops.state import ConvState, MatrixState
 from .matrix import MatrixMixer, only_causal
@@ -30,6 +32,7 @@ class Mamba(MatrixMixer):
     """The whole block of the paper, so that no MLP is needed; `bias` is for the projections in and out.
 
     `conv_bias`: one number per channel added by the convolution. `dt_rank`: of W_dt, None for d_model / 16 rounded up.
+    `select_norm_eps`: normalise dt (before W_dt), b and c by their root mean squares, as Falcon Mamba does.
     """
 
     def __init__(
@@ -47,13 +50,16 @@ class Mamba(MatrixMixer):
         kernel_size: int = 4,
         conv_bias: bool = True,
         dt_rank: int | None = None,
+        select_norm_eps: float | None = None,
     ) -> None:
         only_causal("mamba", causal, n_heads, n_kv_heads)
+        if select_norm_eps is not None:
+            positive_float("select_norm_eps", select_norm_eps)
         d_state, rank = key_dim or d_state, ceil(d_model / 16) if dt_rank is None else dt_rank
         sizes = {"d_state": d_state, "expand": expand, "kernel_size": kernel_size, "dt_rank": rank}
         for name, value in sizes.items():
             whole(name, value, 1)
-        width, self.rank = expand * d_model, rank
+        width, self.rank, self.select_norm_eps = expand * d_model, rank, select_norm_eps
         super().__init__((width, d_state, 1), (kernel_size - 1, width))
         self.proj = nn.Linear(d_model, 2 * width, bias=bias)
         bound = kernel_size**-0.5  # as torch.nn.Conv1d begins
@@ -94,6 +100,8 @@ class Mamba(MatrixMixer):
         """Return dt [B,T,E'], a [E',N], b and c [B,T,N]."""
         _, N, _ = self.matrix
         dt, b, c = self.select(u).split([self.rank, N, N], dim=-1)
+        if self.select_norm_eps is not None:
+            dt, b, c = (rms_norm(y, None, self.select_norm_eps) for y in (dt, b, c))
         return softplus(self.dt(dt) + self.dt_bias), -torch.exp(self.a_log).view(-1, N), b, c
 
 

@@ -12,6 +12,7 @@ B batch, T time, E model width, H heads, N = key_dim, V = head_dim, G groups, C 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,8 @@ class Mamba2(MatrixMixer):
     """The whole block of the paper, so that no MLP is needed; `bias` is for the projections in and out.
 
     `expand`: width of all heads together in model widths, unless `head_dim` gives the width of each.
-    `conv_bias`: one number per channel added by the convolution. `dt_limit`: least and largest dt, None for no limits.
+    `conv_bias`: one number per channel added by the convolution. `dt_limit`: None, or least and largest dt, the latter
+    None for no limit.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Mamba2(MatrixMixer):
         n_groups: int = 1,
         conv_bias: bool = True,
         norm_eps: float = 1e-5,
-        dt_limit: Sequence[float] | None = None,
+        dt_limit: Sequence[float | None] | None = None,
     ) -> None:
         only_causal("mamba2", causal, n_heads, n_kv_heads)
         positive_float("norm_eps", norm_eps)
@@ -115,12 +117,15 @@ class Mamba2(MatrixMixer):
         return (c, b, v.unflatten(-1, (heads, values)), dt), z, new.x
 
 
-def _limits(given: Sequence[float] | None) -> tuple[float, float] | None:
+def _limits(given: Sequence[float | None] | None) -> tuple[float, float] | None:
     """(least, largest) dt, or None where they change nothing."""
     if given is None:
         return None
-    numbers = tuple(given) if isinstance(given, (tuple, list)) else ()
+    numbers = [inf if x is None else x for x in given] if isinstance(given, (tuple, list)) else []
     fits = len(numbers) == 2 and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in numbers)
-    if not fits or not 0 <= numbers[0] <= numbers[1] or numbers[1] == 0:
-        raise ValueError(f"dt_limit is {given!r}; accepted: None, or two numbers, 0 <= least <= largest, not both 0")
-    return None if numbers == (0.0, float("inf")) else (float(numbers[0]), float(numbers[1]))
+    if not fits or not 0 <= numbers[0] <= numbers[1] or numbers[1] == 0 or numbers[0] == inf:
+        raise ValueError(
+            f"dt_limit is {given!r}; accepted: None, or two numbers, 0 <= least <= largest, not both 0, and None for "
+            "a largest without limit"
+        )
+    return None if numbers == [0.0, inf] else (float(numbers[0]), float(numbers[1]))

@@ -19,8 +19,8 @@ from ..errors import ArgumentError, is_whole
 from ..ops.checks import check_form, widened
 from ..ops.packing import pack, unpack
 from ..ops.state import AnyState, MatrixState
-from .mixer import Mixer
-from .positions import Rotation
+from .mixer import Mixer, Shared
+from .positions import Rotary, Rotation
 
 
 class MatrixMixer(Mixer):
@@ -31,6 +31,7 @@ class MatrixMixer(Mixer):
     """
 
     form: str = "auto"
+    turns = Rotary()
 
     def __init__(self, matrix: tuple[int, int, int], inputs: tuple[int, int] = (0, 0)) -> None:
         super().__init__()
@@ -38,7 +39,10 @@ class MatrixMixer(Mixer):
 
     @abstractmethod
     def mix(self, x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
-        """x [B,T,E] -> [B,T,E] and the state after it; where mask [B,T] is False the state stays as it is."""
+        """x [B,T,E] -> [B,T,E] and the state after it; where mask [B,T] is False the state stays as it is.
+
+        A mixer with a `rotary_width` also gets `turn`, a Rotation; one that `shares`, also `shared`.
+        """
 
     def forward(
         self,
@@ -49,18 +53,32 @@ class MatrixMixer(Mixer):
         cu_seqlens: Tensor | None = None,
         positions: Tensor | Rotation | None = None,
         output_state: bool = False,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, MatrixState | None]:
+        more: dict[str, Any] = {"shared": shared} if self.shares else {}
         if cu_seqlens is not None:
-            rows, mask = unpack(x, cu_seqlens, mask)
-            y, new = self._mixed(rows, state, mask)
+            rows, real = unpack(x, cu_seqlens, mask)
+            if self.rotary_width:
+                more["turn"] = self.turns.of(rows, _unpacked(positions, cu_seqlens), self.rotary_width)
+            y, new = self._mixed(rows, state, real, more)
             return pack(y, cu_seqlens), new if output_state else None
-        y, new = self._mixed(x, state, mask)
+        if self.rotary_width:
+            more["turn"] = self.turns.of(x, positions, self.rotary_width)
+        y, new = self._mixed(x, state, mask, more)
         return y, new if output_state else None
 
     def step(
-        self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
+        self,
+        x: Tensor,
+        state: AnyState | None = None,
+        *,
+        positions: Tensor | Rotation | None = None,
+        shared: Shared | None = None,
     ) -> tuple[Tensor, MatrixState]:
-        y, new = self._mixed(x[:, None], state, None)
+        more: dict[str, Any] = {"shared": shared} if self.shares else {}
+        if self.rotary_width:
+            more["turn"] = self.turns.of(x, positions, self.rotary_width)
+        y, new = self._mixed(x[:, None], state, None, more)
         return y[:, 0], new
 
     def empty_state(
@@ -78,14 +96,23 @@ class MatrixMixer(Mixer):
         """Return the keywords for an op of ops/gated: its state is the matrix, without the inputs of the layer."""
         return {"initial_state": MatrixState(state.s), "output_final_state": True, "mask": mask, "form": self.form}
 
-    def _mixed(self, x: Tensor, state: AnyState | None, mask: Tensor | None) -> tuple[Tensor, MatrixState]:
+    def _mixed(
+        self, x: Tensor, state: AnyState | None, mask: Tensor | None, more: dict[str, Any]
+    ) -> tuple[Tensor, MatrixState]:
         if state is None:
             state = self.empty_state(x.shape[0], device=x.device, dtype=x.dtype)
         state = widened(state, MatrixState)
         check_form(state, MatrixState)
         assert isinstance(state, MatrixState)
-        y, new = self.mix(x, state, mask)
+        y, new = self.mix(x, state, mask, **more)
         return y, MatrixState(new.s, new.x.to(new.s.dtype))
+
+
+def _unpacked(positions: Tensor | Rotation | None, cu_seqlens: Tensor) -> Tensor | Rotation | None:
+    """Return positions [1,T], or the rotation at them, with one sequence in each row."""
+    if isinstance(positions, Rotation):
+        return Rotation(*(unpack(x, cu_seqlens)[0] for x in positions))
+    return None if positions is None else unpack(positions, cu_seqlens)[0]
 
 
 def only_causal(name: str, causal: bool, n_heads: int, n_kv_heads: int | None) -> None:

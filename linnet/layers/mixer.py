@@ -10,6 +10,7 @@ B batch, T time, E model width.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,19 @@ from torch import Tensor, nn
 from ..ops.state import AnyState
 from .positions import Rotation
 
+Shared: TypeAlias = "dict[str, Tensor]"  # what layers hand to later ones for the same tokens; one for each call
+
 
 class Mixer(nn.Module, ABC):
     """Base class of all sequence mixers."""
 
     causal: bool = True
+    shares: bool = False  # with layers before or after it: forward and step also take `shared`
+
+    @property
+    def rotary_width(self) -> int:
+        """Width of the heads that rotary positions turn; 0 for a mixer that does not use them."""
+        return 0
 
     @abstractmethod
     def forward(

@@ -51,7 +51,7 @@ class _Conv(Mixer):
             u,
             self.weight,
             self.bias,
-            initial_state=_as_kept(state, u),
+            initial_state=as_kept(state, u),
             output_final_state=output_state,
             mask=mask,
             cu_seqlens=cu_seqlens,
@@ -62,7 +62,7 @@ class _Conv(Mixer):
         self, x: Tensor, state: AnyState | None = None, *, positions: Tensor | Rotation | None = None
     ) -> tuple[Tensor, ConvState]:
         u, rest = self.split(x)
-        y, new = short_conv_step(u, self.weight, self.bias, _as_kept(state, u))
+        y, new = short_conv_step(u, self.weight, self.bias, as_kept(state, u))
         return self.join(y, rest), new
 
     def empty_state(
@@ -139,7 +139,7 @@ class Shift(BaseConv):
         self.register_buffer("bias", torch.zeros(d_model))
 
 
-def _as_kept(state: AnyState | None, u: Tensor) -> ConvState | None:
+def as_kept(state: AnyState | None, u: Tensor) -> ConvState | None:
     """Return the state in the dtype of the new inputs, which autocast may have made narrower than an empty state."""
     if state is None:
         return None

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import Block, CrossAttention, LearnedPositions, SinusoidalPositions, build_mixer, build_mlp, build_norm
-from ..layers.positions import Rotation, rotation
+from ..layers.mixer import Shared
+from ..layers.positions import Rotary, Rotation
 from ..ops.checks import check_positions
 from ..ops.state import AnyState
 from .config import ModelConfig
@@ -42,16 +43,18 @@ class Backbone(nn.Module):
         self.config = config
         self.causal = config.causal if causal is None else causal
         layers = config.n_layers if n_layers is None else n_layers
+        self.turns = Rotary(config.rotary_base, config.rotary_scaling, config.rotary_fraction)
         names = [config.pattern[i % len(config.pattern)] for i in range(layers)]
-        self.blocks = nn.ModuleList(self._block(name, cross) for name in names)
+        self.blocks = nn.ModuleList(self._block(i, names, cross) for i in range(layers))
         self.positions = _positions(config)
         self.dropout = nn.Dropout(config.dropout)
+        self.first_norm = build_norm(config.norm, config.d_model, config.norm_eps) if config.embed_norm else None
         last = config.norm_place == "pre"  # post-norm blocks end in a norm already
-        self.norm = build_norm(config.norm, config.d_model, config.norm_eps) if last else nn.Identity()
+        self.norm = build_norm(config.norm, config.d_model, config.eps_at(layers)) if last else nn.Identity()
         self.relay: StateRelayProtocol | None = None  # set while one sequence is split over processes
 
-    def _block(self, name: str, cross: str | None) -> Block:
-        c = self.config
+    def _block(self, i: int, names: list[str], cross: str | None) -> Block:
+        c, name = self.config, names[i]
         options = c.options_of(name)
         heads: dict[str, Any] = {
             "n_kv_heads": c.n_kv_heads,
@@ -60,13 +63,14 @@ class Backbone(nn.Module):
             "bias": c.bias if c.attention_bias is None else c.attention_bias,
         }
         turn: dict[str, Any] = {"rotary": c.positions == "rotary", "causal": self.causal}
-        turn |= {"rotary_base": c.rotary_base, "rotary_scaling": c.rotary_scaling}
-        mixer = build_mixer(name, d_model=c.d_model, n_heads=c.n_heads, options=options, **heads, **turn)
+        turn |= {f"rotary_{name}": value for name, value in self.turns._asdict().items()}
+        sizes: dict[str, Any] = {"d_model": c.d_model, "n_heads": c.n_heads, "first": name not in names[:i]}
+        mixer = build_mixer(name, options=options, **sizes, **heads, **turn)
         mlp = build_mlp(c.mlp, c.d_model, c.hidden, bias=c.bias if c.mlp_bias is None else c.mlp_bias)
         reader = None
         if cross is not None:
             reader = CrossAttention(c.d_model, c.n_heads, mixer=cross, head_dim=c.head_dim, bias=heads["bias"])
-        norms: dict[str, Any] = {"norm": c.norm, "norm_place": c.norm_place, "norm_eps": c.norm_eps}
+        norms: dict[str, Any] = {"norm": c.norm, "norm_place": c.norm_place, "norm_eps": c.eps_at(i)}
         return Block(mixer, mlp, d_model=c.d_model, cross=reader, dropout=c.dropout, **norms)
 
     @property
@@ -96,7 +100,8 @@ class Backbone(nn.Module):
             check_positions(start, end)
         end = end if cu_seqlens is not None else end.expand(x.shape[0])
         x = self.dropout(self._add_positions(x, where))
-        how = {"mask": mask, "cu_seqlens": cu_seqlens, "positions": self._rotation(where, x)}
+        how: dict[str, Any] = {"mask": mask, "cu_seqlens": cu_seqlens, "shared": {}}
+        turns = self._rotations(where, x)
         kept: list[AnyState] = []
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
@@ -105,6 +110,7 @@ class Backbone(nn.Module):
                 given = self.relay.receive(i, self._empty(i, x))
             if hidden is not None:
                 hidden.append(x)
+            how["positions"] = turns.get(block.mixer.rotary_width)
             x, new = block(x, given, read, output_state=output_state or self.relay is not None, **how)
             if self.relay is not None:
                 x = self.relay.send(i, x, new)
@@ -127,13 +133,15 @@ class Backbone(nn.Module):
         if state is not None:
             check_positions(position, position + 1)
         x = self.dropout(self._add_positions(x, position))
-        turns = self._rotation(position, x)
+        turns = self._rotations(position, x)
         kept = []
+        shared: Shared = {}
         for i, block in enumerate(self.layers):
             given = None if state is None else state.layers[i]
             if hidden is not None:
                 hidden.append(x)
-            x, new = block.step(x, given, None if source is None else source[i], positions=turns)
+            turn = turns.get(block.mixer.rotary_width)
+            x, new = block.step(x, given, None if source is None else source[i], positions=turn, shared=shared)
             kept.append(new)
         x = self.norm(x)
         if hidden is not None:
@@ -160,15 +168,13 @@ class Backbone(nn.Module):
         offset = 0 if self.relay is None else self.relay.offset(x.shape[1])
         return torch.full((rows,), offset, dtype=torch.long, device=x.device)
 
-    def _rotation(self, where: Tensor, x: Tensor) -> Rotation | None:
-        """Return sines and cosines once for all layers: they cost more than the rotation itself."""
-        c = self.config
-        if c.positions != "rotary":
-            return None
-        width = c.key_dim or c.head_dim or c.d_model // c.n_heads
-        return rotation(where, width, x.dtype, c.rotary_base, c.rotary_scaling)
+    def _rotations(self, where: Tensor, x: Tensor) -> dict[int, Rotation]:
+        """Return sines and cosines by the width of a head, once for all layers: they cost more than the rotation."""
+        widths = {block.mixer.rotary_width for block in self.layers} - {0}
+        return {width: self.turns.at(where, width, x.dtype) for width in widths}
 
     def _add_positions(self, x: Tensor, where: Tensor) -> Tensor:
+        x = x if self.first_norm is None else self.first_norm(x)
         return x if self.positions is None else x + self.positions(where, x.dtype)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import brief, unknown, whole
+from ..errors import brief, is_number, unknown, whole
 from ..json_file import as_json
 from ..layers import CAUSAL_ONLY, MIXERS, MLPS, NORMS
 from ..layers.attention import head_width
@@ -36,7 +36,14 @@ VERSION_1: dict[str, dict[str, Any]] = {  # options of mixers whose defaults cha
     "gated_delta": {"scale": 1.0},
     "rwkv7": {"norm_eps": 1e-5},
 }
-LATER = ("attention_bias", "mlp_bias", "rotary_scaling")  # fields added with version 2, None by default
+LATER = (  # fields added later, None by default
+    "attention_bias",
+    "mlp_bias",
+    "rotary_scaling",
+    "rotary_fraction",
+    "embed_norm",
+    "rescale_every",
+)
 BILSTM = "bilstm"  # the recurrent baseline of the speech experiments: a complete network, not a mixer
 
 
@@ -58,10 +65,13 @@ class ModelConfig:
     norm: str = "layer"
     norm_place: str = "pre"
     norm_eps: float = 1e-5
+    embed_norm: bool | None = None  # true: a norm of the embedding, before the first layer (RWKV)
+    rescale_every: int | None = None  # of RWKV-4, see eps_at
     positions: str = "none"
     max_length: int = 1024  # of learned positions; the other kinds have no limit
     rotary_base: float = 10_000.0
     rotary_scaling: Mapping[str, Any] | None = None  # {"rope_type": "llama3", ...}: see layers/rope_scaling.py
+    rotary_fraction: float | None = None  # of the numbers of a head, which rotary positions turn; None: all
     causal: bool = True
     dropout: float = 0.0
     bias: bool = True
@@ -153,9 +163,11 @@ class ModelConfig:
             raise ValueError(f"n_kv_heads ({self.n_kv_heads}) must divide n_heads ({self.n_heads})")
 
     def _check_choices(self) -> None:
-        for name in ("attention_bias", "mlp_bias"):
+        for name, null in (("attention_bias", "that of bias"), ("mlp_bias", "that of bias"), ("embed_norm", "false")):
             if getattr(self, name) not in (None, True, False):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: true, false, or null for that of bias")
+                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: true, false, or null for {null}")
+        if self.rescale_every is not None:
+            whole("rescale_every", self.rescale_every, 1, MOST, hint="null for never")
         if self.config_version not in range(1, VERSION + 1) or isinstance(self.config_version, bool):
             raise ValueError(
                 f"config_version is {self.config_version!r}; accepted: 1 to {VERSION}; a newer one needs a newer linnet"
@@ -164,6 +176,10 @@ class ModelConfig:
             check_scaling(self.rotary_scaling, self.rotary_base)
             if self.positions != "rotary":
                 raise ValueError(f"rotary_scaling is given, but positions is {self.positions!r}; accepted: 'rotary'")
+        if self.rotary_fraction is not None and (
+            not is_number(self.rotary_fraction) or not 0 < self.rotary_fraction <= 1
+        ):
+            raise ValueError(f"rotary_fraction is {self.rotary_fraction!r}; accepted: null, or a number from 0 to 1")
 
     def options_of(self, mixer: str) -> dict[str, Any]:
         """Return the options to build a mixer with: `mixer_options` over the defaults of this config_version."""
@@ -179,6 +195,14 @@ class ModelConfig:
     def mixers(self) -> tuple[str, ...]:
         """The mixer of every layer."""
         return tuple(self.pattern[i % len(self.pattern)] for i in range(self.n_layers))
+
+    def eps_at(self, layer: int) -> float:
+        """Return the eps of the norms of a layer, or of the last norm for `n_layers`.
+
+        Published RWKV-4 models halve their residual path, and all that is added to it, every `rescale_every` layers.
+        Only the eps of the norms notices: for unscaled numbers it is four times as large from there on.
+        """
+        return self.norm_eps * 4.0 ** (layer // self.rescale_every if self.rescale_every else 0)
 
     @property
     def hidden(self) -> int:

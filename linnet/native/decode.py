@@ -19,9 +19,11 @@ PREPARE = {"plain": 0, "norm": 1, "project": 2, "favor": 3, "fourier": 4, "softm
 MONOMIALS = 6
 MIXERS = {
     "linear": 0, "softmax": 1, "window": 2, "conv": 3, "gated_conv": 4, "gated": 5, "scan": 6, "wkv4": 7, "wkv7": 8,
+    "channel_mix": 9,
 }  # fmt: skip
 DECAYS = {"none": 0, "fixed": 1, "step": 2, "channel_step": 3, "sigmoid": 4}  # of a gated layer
 GATES = {"none": 0, "silu": 1, "sigmoid": 2}
+VALUES = {"own": 0, "gives": 1, "takes": 2}  # of WKV-7
 NORMS = {"none": 0, "layer": 1, "rms": 2}
 MLPS = {"none": -1, "identity": -2, "relu": 0, "gelu": 1, "swiglu": 2}
 POSITIONS = {"none": 0, "learned": 1, "sinusoidal": 2, "rotary": 3}

@@ -45,6 +45,7 @@ def verify_model(model: Model, layers: ctypes.Array[Layer], there: Mapping[int, 
 def _verify_layer(where: str, layer: Layer, E: int, there: Mapping[int, int]) -> None:
     needs = dict.fromkeys(("norm1", "bias1", "norm2", "bias2"), E)
     needs |= {"filter": layer.kernel_size * layer.channels, "filter_bias": layer.channels}
+    needs |= dict.fromkeys(("q_norm", "k_norm"), layer.key)
     _verify(where, layer, {name: n * FLOAT for name, n in needs.items()}, there)
     for name in ("q_map", "k_map"):
         _verify_map(f"{where}: {name}", getattr(layer, name), layer.kv_heads, there)
@@ -67,10 +68,12 @@ def _verify_gated(where: str, layer: Layer, there: Mapping[int, int]) -> None:
 def _verify_rwkv(where: str, layer: Layer, E: int, there: Mapping[int, int]) -> None:
     w, keys, values = layer.rwkv, layer.heads * layer.key, layer.heads * layer.value
     of_heads = layer.mixer == MIXERS["wkv7"]
-    needs = {"shift": (6 if of_heads else 3) * E, "decay": E, "bonus": keys if of_heads else E}
+    mixtures = (1 + (w.k.out > 0)) if layer.mixer == MIXERS["channel_mix"] else 6 if of_heads else 3
+    needs = {"shift": mixtures * E, "decay": E, "bonus": keys if of_heads else E}
     needs |= dict.fromkeys(("remove", "replace"), keys) | dict.fromkeys(("norm_weight", "norm_bias"), values)
     _verify(where, w, {name: n * FLOAT for name, n in needs.items()}, there)
-    narrow = {f"{name}_out": getattr(w, f"{name}_in").out for name in ("decay", "rate", "gate")}
+    narrow: dict[str, int | None] = {f"{name}_out": getattr(w, f"{name}_in").out for name in ("decay", "rate", "gate")}
+    narrow |= {"value_out": w.v.out - values}
     _verify_matrices(where, w, dict.fromkeys(("k", "v", "decay_in", "rate_in", "gate_in"), E) | narrow, there)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from . import structs
 from .abi import STRUCTS, Call, describe, difference
 
-ABI = 8
+ABI = 9
 AGAIN = "run `pip install -e .` again"
 STATUS = {
     1: "an argument out of range",

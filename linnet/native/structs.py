@@ -390,7 +390,8 @@ class Rwkv(Struct):
     fields = """
         float*  shift decay bonus remove replace norm_weight norm_bias
         double  norm_eps
-        linnet_matrix  k v decay_in rate_in gate_in decay_out rate_out gate_out
+        int64   values
+        linnet_matrix  k v value_out decay_in rate_in gate_in decay_out rate_out gate_out
     """
 
 
@@ -402,6 +403,7 @@ class Scan(Struct):
     fields = """
         int64   numbers
         float*  a skip
+        double  norm_eps
         linnet_matrix  select widen
     """
 
@@ -413,7 +415,11 @@ class Layer(Struct):
     c_name = "linnet_layer"
     fields = """
         int64   mixer heads kv_heads key value features window kernel_size channels exact state past cache mlp hidden
-        float*  norm1 bias1 norm2 bias2 filter filter_bias
+        float*  norm1 bias1 norm2 bias2
+        int64   turns gate_heads
+        float*  q_norm k_norm
+        double  qk_eps norm_eps
+        float*  filter filter_bias
         double  eps scale
         linnet_map     q_map k_map
         linnet_gated   gated

@@ -1,9 +1,12 @@
-"""Load pretrained softmax models of the Llama family into a LanguageModel.
+"""Load published models into a LanguageModel that computes the same logits.
 
-    model, tokenizer = load_llama("stories260K.bin", tokenizer="tok512.bin")
+    model, tokenizer = load_pretrained("mamba2-130m/")
+    model, tokenizer = load_pretrained("stories260K.bin", tokenizer="tok512.bin")
+    export_pretrained(model, "folder/")                the reverse: a folder that transformers loads
 
-A Hugging Face folder (huggingface.py), a llama2.c .bin or its arrays as .npz (llama2c.py), a GGUF file (gguf_file.py):
-detected from the first bytes, not from the names. llama.py maps the shared architecture to linnet's.
+A Hugging Face folder of an architecture that huggingface.py lists, a llama2.c .bin or its arrays as .npz (llama2c.py),
+a GGUF file (gguf_file.py): detected from the first bytes, not from the names. architecture.py says how the weights of a
+file become ours, and one file for each family describes it.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ from ..data.llama_tokenizer import LlamaTokenizer
 from ..data.tokenizer import Tokenizer, load_tokenizer
 from ..models.language import LanguageModel
 from . import gguf_file, huggingface, llama2c
-from .llama import Weights, assemble
+from .architecture import Weights, assemble
+from .export import export_pretrained as export_pretrained
 
 ACCEPTED = "a Hugging Face folder, a llama2.c .bin, an .npz of its arrays, or a GGUF file"
 
 
-def load_llama(path: PathLike, tokenizer: PathLike | None = None) -> tuple[LanguageModel, Tokenizer | None]:
+def load_pretrained(path: PathLike, tokenizer: PathLike | None = None) -> tuple[LanguageModel, Tokenizer | None]:
     """Return the model of a file or folder in float32, and the tokenizer given or stored with it."""
     path = Path(path)
     weights = _open(path)
@@ -32,6 +36,9 @@ def load_llama(path: PathLike, tokenizer: PathLike | None = None) -> tuple[Langu
             f"{model.config.vocab_size}; pass the tokenizer that it was trained with"
         )
     return model, loaded
+
+
+load_llama = load_pretrained  # its name when Llama was the only family
 
 
 def read_tokenizer(path: PathLike) -> Tokenizer:

@@ -9,6 +9,7 @@ llama3 scaling, which these files store as a table of factors, is refused. Quant
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
 from ..layers.rope_scaling import WINDOW, attention_factor, check_scaling
 from ..models.config import ModelConfig
 from ..schema import Each, Number, Record, Text, Whole, check
+from .architecture import Weights
 from .gguf_header import KINDS, Place, damaged, read_header
-from .llama import BIASED, Weights, head_width, llama_config
+from .llama import BIASED, head_width, llama_config, parts
 
 BLOCK = "blk.{i}."
 NAMES = {
@@ -58,9 +60,10 @@ def read(path: Path) -> Weights:
     values, tensors = read_header(path)
     config = _config(str(path), values, tensors)
     shapes = {name: place.shape for name, place in tensors.items()}
+    described = partial(parts, names=NAMES, interleaved=True)
     return Weights(
-        str(path), config, NAMES, shapes, lambda name: _fetch(path, name, tensors[name]), interleaved=True,
-        tokenizer=lambda: _tokenizer(path, values),
+        str(path), config, described, shapes, lambda name: _fetch(path, name, tensors[name]),
+        lambda: _tokenizer(path, values),
     )  # fmt: skip
 
 

@@ -1,41 +1,98 @@
-"""Map the Llama architecture to a linnet backbone, and its weights from any file to linnet's names.
+"""The Llama family, softmax attention: model_type llama, llama2.c files and GGUF files.
 
     x = x + wo softmax(rot(wq n) rot(wk n)^T) wv n,  n = rms(x);   x = x + w2 (silu(w1 n) * w3 n),  n = rms(x)
 
+    model.layers.{i}.self_attn.q_proj.weight  [H D, E]   ...   lm_head.weight [N,E] unless tie_word_embeddings
+
 Touvron et al. 2023, arXiv:2302.13971. linnet stores wq, wk, wv as one matrix and w1, w3 as one. Its rotary encoding
-rotates the pairs (i, i + D/2) of a head, as Hugging Face does; llama2.c and GGUF rotate (2i, 2i + 1), so
-their rows are reordered. A reader describes its file (`Weights`); names and shapes are checked before
-anything is built.
+rotates the pairs (i, i + D/2) of a head, as Hugging Face does; llama2.c and GGUF rotate (2i, 2i + 1), so their rows are
+reordered. Biases (attention_bias, mlp_bias) and the rope_type linear, llama3 and yarn are read as transformers reads
+them.
 E model width, H heads, K key-value heads, D head width, F hidden width, N vocabulary; matrices are [out,in].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data.tokenizer import Tokenizer
 from ..models.config import ModelConfig
-from ..models.language import LanguageModel
-from ..models.weights_file import Shape, check_layers, check_weights
+from .architecture import EMBED, HEAD, NORM, Architecture, Outer, Part
+from .fields import Fields
+from .rope import read_rotary, write_rotary
 
 BIASED = ("wq", "wk", "wv", "wo", "w1", "w2", "w3")  # parts that may have a bias: the part's name with "_bias"
-OUTER = ("tok_embeddings", "norm", "output")  # parts outside the layers; the last one unless tied
+OUTSIDE = {"tok_embeddings": EMBED, "norm": NORM, "output": HEAD}  # parts outside the layers; the last unless tied
+OUTER = Outer("model.embed_tokens.weight", "model.norm.weight")
+LAYER = "model.layers.{i}."
+NAMES = {
+    "tok_embeddings": OUTER.embed,
+    "attention_norm": LAYER + "input_layernorm.weight",
+    "wq": LAYER + "self_attn.q_proj.weight",
+    "wk": LAYER + "self_attn.k_proj.weight",
+    "wv": LAYER + "self_attn.v_proj.weight",
+    "wo": LAYER + "self_attn.o_proj.weight",
+    "ffn_norm": LAYER + "post_attention_layernorm.weight",
+    "w1": LAYER + "mlp.gate_proj.weight",
+    "w2": LAYER + "mlp.down_proj.weight",
+    "w3": LAYER + "mlp.up_proj.weight",
+    "norm": OUTER.norm,
+    "output": OUTER.head,
+}
+NAMES |= {part + "_bias": NAMES[part].replace(".weight", ".bias") for part in BIASED}
+STACKED = {  # ours, within a block -> the parts stacked in it; w1 is the gate
+    "mixer.qkv": ("wq", "wk", "wv"),
+    "mixer.out": ("wo",),
+    "mlp.up": ("w1", "w3"),
+    "mlp.down": ("w2",),
+}
 
 
-class Weights(NamedTuple):
-    """The contents of a file: names and shapes are known, tensors are read by `fetch`."""
+def read(fields: Fields) -> ModelConfig:
+    """Return the configuration of a model_type llama."""
+    fields.only("hidden_act", "silu", "swish")
+    bias = {name: True for name in ("attention_bias", "mlp_bias") if fields.flag(name, False)}
+    sizes = {
+        "d_model": fields.whole("hidden_size"),
+        "d_ff": fields.whole("intermediate_size"),
+        "n_layers": fields.whole("num_hidden_layers"),
+        "n_heads": fields.whole("num_attention_heads"),
+        "vocab_size": fields.whole("vocab_size"),
+        "max_length": fields.whole("max_position_embeddings", 2048),
+    }
+    for ours, theirs in (("n_kv_heads", "num_key_value_heads"), ("head_dim", "head_dim")):
+        sizes |= {ours: fields.whole(theirs)} if theirs in fields.values else {}
+    return llama_config(
+        fields.where,
+        norm_eps=fields.number("rms_norm_eps", 1e-6),
+        tie_embeddings=fields.flag("tie_word_embeddings", False),
+        **read_rotary(fields, sizes["max_length"]),
+        **sizes,
+        **bias,
+    )
 
-    where: str  # the file, for errors
-    config: ModelConfig
-    names: Mapping[str, str]  # part -> its name in the file; {i} is the layer
-    shapes: Mapping[str, tuple[int, ...]]  # every tensor of the file by its name there
-    fetch: Callable[[str], Tensor]  # reads one of them
-    interleaved: bool  # rotary pairs are (2i, 2i + 1)
-    tokenizer: Callable[[], Tokenizer | None] = lambda: None  # reads the one stored with the weights
+
+def write(config: ModelConfig) -> dict[str, Any]:
+    """Return the fields of config.json."""
+    return {
+        "hidden_act": "silu",
+        "hidden_size": config.d_model,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads or config.n_heads,
+        "head_dim": head_width(config),
+        "vocab_size": config.vocab_size,
+        "max_position_embeddings": config.max_length,
+        "rms_norm_eps": config.norm_eps,
+        "attention_bias": has_bias(config, "wq"),
+        "mlp_bias": has_bias(config, "w1"),
+        "tie_word_embeddings": config.tie_embeddings,
+        **write_rotary(config),
+    }
 
 
 def llama_config(where: str, **fields: Any) -> ModelConfig:
@@ -55,11 +112,12 @@ def head_width(config: ModelConfig) -> int:
 
 
 def has_bias(config: ModelConfig, part: str) -> bool:
-    return bool(config.mlp_bias if part in ("w1", "w2", "w3") else config.attention_bias)
+    own = config.mlp_bias if part in ("w1", "w2", "w3") else config.attention_bias
+    return config.bias if own is None else own
 
 
 def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return part -> shape; parts other than OUTER belong to each layer."""
+    """Return part -> shape; parts not in OUTSIDE belong to each layer."""
     E, F, N, D = config.d_model, config.hidden, config.vocab_size, head_width(config)
     heads, shared = config.n_heads * D, (config.n_kv_heads or config.n_heads) * D
     shapes: dict[str, tuple[int, ...]] = {"tok_embeddings": (N, E), "attention_norm": (E,)}
@@ -69,51 +127,38 @@ def part_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes if config.tie_embeddings else shapes | {"output": (N, E)}
 
 
-def assemble(weights: Weights) -> LanguageModel:
-    """Build the model; the error names a missing, unexpected or misshapen tensor."""
-    config, names = weights.config, weights.names
-    check_layers(config, len(weights.shapes), weights.where)
-    wanted = {}
-    for part, shape in part_shapes(config).items():
-        for i in range(1 if part in OUTER else config.n_layers):
-            wanted[names[part].format(i=i)] = Shape(shape)
-    check_weights({name: Shape(tuple(shape)) for name, shape in weights.shapes.items()}, wanted, weights.where)
-    with torch.device("meta"):  # shapes only, until all weights are read
-        model = LanguageModel(config)
-    state = _outer(weights)
+def parts(config: ModelConfig, names: Mapping[str, str] = NAMES, *, interleaved: bool = False) -> Iterator[Part]:
+    """Yield every tensor of the model; `names`: part -> its name in the file; `interleaved`: pairs are (2i, 2i + 1)."""
+    shapes = part_shapes(config)
+    for part, ours in OUTSIDE.items():
+        if part in shapes:
+            yield Part(ours, {names[part]: shapes[part]})
+    order = _halves(config) if interleaved else None
     for i in range(config.n_layers):
-        state |= {f"backbone.blocks.{i}.{name}": value for name, value in _layer(weights, i).items()}
-    model.load_state_dict(state, assign=True)
-    return model.eval()
+        for ours, part in (("norm1", "attention_norm"), ("norm2", "ffn_norm")):
+            yield Part(f"backbone.blocks.{i}.{ours}.weight", {names[part].format(i=i): shapes[part]})
+        for ours, stacked in STACKED.items():
+            for kind, end in (("weight", ""), ("bias", "_bias")):
+                rows = {names[part + end].format(i=i): shapes[part + end] for part in stacked if part + end in shapes}
+                if rows:
+                    yield Part(f"backbone.blocks.{i}.{ours}.{kind}", rows, order if ours == "mixer.qkv" else None)
 
 
-def _outer(weights: Weights) -> dict[str, Tensor]:
-    ours = {"tok_embeddings": "embed.weight", "norm": "backbone.norm.weight", "output": "head.weight"}
-    present = OUTER[:2] if weights.config.tie_embeddings else OUTER
-    return {ours[part]: weights.fetch(weights.names[part]).float() for part in present}
+def _halves(config: ModelConfig) -> Tensor:
+    """Reorder the rows 0 1 2 3 ... of each head of q and k to 0 2 4 ... 1 3 5 ...: pairs (2i, 2i+1) -> (i, i+D/2)."""
+    D, shared = head_width(config), config.n_kv_heads or config.n_heads
+    rows = torch.arange((config.n_heads + 2 * shared) * D)
+    turned = rows[: -shared * D].unflatten(0, (-1, D // 2, 2)).transpose(1, 2).reshape(-1)
+    return torch.cat((turned, rows[-shared * D :]))
 
 
-def _layer(weights: Weights, i: int) -> dict[str, Tensor]:
-    """Return the weights of one block under linnet's names."""
-
-    def part(name: str) -> Tensor:
-        return weights.fetch(weights.names[name].format(i=i)).float()
-
-    def reordered(name: str) -> Tensor:
-        return halves(part(name), head_width(weights.config)) if weights.interleaved else part(name)
-
-    block = {"norm1.weight": part("attention_norm"), "norm2.weight": part("ffn_norm")}
-    for kind, end in (("weight", ""), ("bias", "_bias")):
-        if not end or has_bias(weights.config, "wq"):
-            both = reordered("wq" + end), reordered("wk" + end)
-            block |= {f"mixer.qkv.{kind}": torch.cat((*both, part("wv" + end)))}  # [(H + 2K) D, E]
-            block |= {f"mixer.out.{kind}": part("wo" + end)}
-        if not end or has_bias(weights.config, "w1"):
-            block |= {f"mlp.up.{kind}": torch.cat((part("w1" + end), part("w3" + end)))}  # [2F, E]: the gate first
-            block |= {f"mlp.down.{kind}": part("w2" + end)}
-    return block
-
-
-def halves(rows: Tensor, width: int) -> Tensor:
-    """Reorder rows 0 1 2 3 ... of each head [H D, E] to 0 2 4 ... 1 3 5 ...: pairs (2i, 2i+1) -> (i, i+D/2)."""
-    return rows.unflatten(0, (-1, width // 2, 2)).transpose(1, 2).reshape(rows.shape)
+LLAMA = Architecture(
+    "llama",
+    "LlamaForCausalLM",
+    OUTER,
+    read,
+    parts,
+    write,
+    ignored=frozenset({"attention_dropout", "pretraining_tp", "max_sequence_length"}),
+    dropped=(".rotary_emb.inv_freq",),  # in files of old versions: a table, not a weight
+)

@@ -10,6 +10,7 @@ Arrays of layers are stacked, [L, ...]. RMSNorm eps 1e-5 and rotary base 10000, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from torch import Tensor
 from ..data import zip_file
 from ..models.config import ModelConfig
 from ..models.weights_file import Shape, check_weights
-from .llama import OUTER, Weights, head_width, llama_config, part_shapes
+from .architecture import Weights
+from .llama import OUTSIDE, head_width, llama_config, part_shapes, parts
 
 Array = np.ndarray[Any, Any]
 HEADER = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len")
@@ -94,18 +96,18 @@ def _config(path: Path, header: Array, tied: bool = True) -> ModelConfig:
 def _stacked(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Return array -> shape, in the order of the .bin."""
     shapes = part_shapes(config).items()
-    return {name: shape if name in OUTER else (config.n_layers, *shape) for name, shape in shapes}
+    return {name: shape if name in OUTSIDE else (config.n_layers, *shape) for name, shape in shapes}
 
 
 def _weights(path: Path, config: ModelConfig, arrays: Mapping[str, Array]) -> Weights:
     """Return stacked arrays as one tensor per layer."""
-    names = {name: name if name in OUTER else f"{name}.{{i}}" for name in arrays}
+    names = {name: name if name in OUTSIDE else f"{name}.{{i}}" for name in arrays}
     single: dict[str, Array] = {}
     for name, array in arrays.items():
-        single |= {name: array} if name in OUTER else {f"{name}.{i}": array[i] for i in range(config.n_layers)}
+        single |= {name: array} if name in OUTSIDE else {f"{name}.{i}": array[i] for i in range(config.n_layers)}
 
     def fetch(name: str) -> Tensor:
         return torch.from_numpy(np.array(single[name], dtype=np.float32))
 
     shapes = {name: array.shape for name, array in single.items()}
-    return Weights(str(path), config, names, shapes, fetch, interleaved=True)
+    return Weights(str(path), config, partial(parts, names=names, interleaved=True), shapes, fetch)

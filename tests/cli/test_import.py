@@ -70,7 +70,7 @@ def test_nothing_is_written_when_something_is_wrong(tmp_path: Path) -> None:
         run(path, "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.bin")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.bin"]
     for taken in (path, tmp_path):
-        with pytest.raises(ValueError, match="which exists; accepted: a folder that does not exist yet, or is empt"):
+        with pytest.raises(ValueError, match="accepted: a folder that does not exist yet, or is empt"):
             run(path, "--out", taken, "--tokenizer", tmp_path / "t.bin")
 
 

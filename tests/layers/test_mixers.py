@@ -18,16 +18,20 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "favor": {"num_features": 8},
 }
 PUBLISHED: dict[str, dict[str, Any]] = {  # what published models set, and the defaults do not
-    "elu": {"denominator_eps": 1e-2},
+    "elu": {"denominator_eps": 1e-2, "gate": True, "qk_norm": True, "qk_norm_eps": 1e-2},
     "rebased": {"denominator_eps": 1e-2, "eps": 1e-3},
-    "retnet": {"norm": "rms", "norm_eps": 1e-6, "scale": 1.0},
+    "softmax": {"gate": True, "qk_norm": True, "qk_norm_eps": 1e-2, "n_kv_heads": 2, "head_dim": 4, "key_dim": 8},
+    "window": {"window": 4, "gate": True, "qk_norm": True, "n_heads": 3},
+    "lsh": {"n_buckets": 4, "span": 2, "gate": True},
+    "retnet": {"norm": "rms", "norm_eps": 1e-6, "scale": 1.0, "rotary": True},
     "gla": {"gate_normalizer": 4, "norm_eps": 1e-3},
     "mamba2": {"n_groups": 2, "conv_bias": False, "norm_eps": 1e-3, "dt_limit": [0.001, 0.7]},
     "delta": {"key_heads": 2, "conv_bias": True, "scale": 1.0, "norm_eps": 1e-3, "qk_eps": 1e-2},
     "gated_delta": {"key_heads": 1, "scale": 0.5, "norm_eps": 1e-6},
     "kda": {"rank": 2, "key_heads": 2, "norm_eps": 1e-6},
     "mamba": {"dt_rank": 3, "conv_bias": False},
-    "rwkv7": {"norm_eps": 1e-5},
+    "rwkv7": {"norm_eps": 1e-5, "decay_rank": 2, "rate_rank": 4, "gate_rank": 5},
+    "channel_mix": {"gate": True, "hidden": 5, "bias": True},
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -19,9 +21,12 @@ def gradients(model: LanguageModel, enabled: bool) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("mixer", ["elu", "rebased", "softmax", "conv"])
-def test_gradients_are_the_same_bits(mixer: str) -> None:
-    model = small_model(mixer=mixer)
+SHARING = {"mixer": ("rwkv7", "channel_mix"), "n_layers": 4, "mixer_options": {"rwkv7": {"value_residual": True}}}
+
+
+@pytest.mark.parametrize("fields", [*({"mixer": x} for x in ("elu", "rebased", "softmax", "conv")), SHARING], ids=str)
+def test_gradients_are_the_same_bits(fields: dict[str, Any]) -> None:
+    model = small_model(**fields)
     plain, light = gradients(model, False), gradients(model, True)
     assert all(torch.equal(plain[name], light[name]) for name in plain)
     assert all(g.abs().sum() > 0 for g in light.values())

@@ -42,6 +42,32 @@ VARIANTS: list[dict[str, Any]] = [
     *({"mixer": names, "n_layers": 3} for names in HYBRIDS),
     *({"positions": kind} for kind in ("learned", "sinusoidal", "rotary")),
     *({"mlp": kind} for kind in ("relu", "swiglu", "identity", "none")),
+    {
+        "positions": "rotary",
+        "rotary_fraction": 0.7,
+        "mixer": ("softmax", "retnet"),
+        "mixer_options": {
+            "softmax": {"gate": True, "qk_norm": True, "n_heads": 3, "head_dim": 12},
+            "retnet": {"rotary": True},
+        },
+    },
+    {
+        "mixer": ("rwkv7", "channel_mix"),
+        "n_layers": 5,
+        "mlp": "none",
+        "embed_norm": True,
+        "mixer_options": {
+            "rwkv7": {"value_residual": True, "rank": 3},
+        },
+    },
+    {
+        "mixer": ("rwkv4", "channel_mix"),
+        "n_layers": 4,
+        "rescale_every": 2,
+        "mixer_options": {
+            "channel_mix": {"gate": True, "hidden": 7},
+        },
+    },
     {"norm": "rms", "norm_place": "post", "tie_embeddings": False, "n_kv_heads": 2, "dropout": 0.2},
 ]
 
@@ -75,6 +101,46 @@ def test_padding_and_packing_change_nothing(fields: dict[str, Any]) -> None:
     torch.testing.assert_close(packed[:, 5:], logits, **CLOSE)
     torch.testing.assert_close(packed[:, :5], logits[:, :5], **CLOSE)
     assert ends.position.tolist() == [5, T]
+
+
+def test_rescaling_is_halving_the_residual_path() -> None:
+    """The eps of ModelConfig.eps_at against numbers that are really halved, with the matrices that add to them."""
+    options = {"channel_mix": {"gate": True}}
+    net = model(
+        mixer=("rwkv4", "channel_mix"), n_layers=5, mlp="none", rescale_every=2, norm_eps=0.1, mixer_options=options
+    )
+    plain = model(mixer=("rwkv4", "channel_mix"), n_layers=5, mlp="none", norm_eps=0.1, mixer_options=options)
+    plain.load_state_dict(net.state_dict())
+    x = plain.embed(tokens())
+    with torch.no_grad():
+        for i, block in enumerate(plain.backbone.layers):
+            block.mixer.out.weight /= 2 ** (i // 2)
+            if block.mixer.out.bias is not None:
+                block.mixer.out.bias /= 2 ** (i // 2)
+            x = block(x)[0] / (2 if (i + 1) % 2 == 0 else 1)
+        want = plain.apply_head(plain.backbone.norm(x), tokens())
+    torch.testing.assert_close(net(tokens())[0], want, **CLOSE)
+    assert not torch.allclose(plain(tokens())[0], want)
+
+
+def test_later_layers_read_the_values_of_the_first() -> None:
+    options = {"rwkv7": {"value_residual": True}}
+    net = model(mixer="rwkv7", n_layers=3, mixer_options=options)
+    first, *later = (block.mixer for block in net.backbone.layers)
+    assert first.value_in is None
+    net.loss({"tokens": tokens(), "targets": tokens()})[0].backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters())
+    before = net(tokens())[0]
+    for layer in later:
+        layer.value_bias.data.fill_(-1e9)  # nothing of them
+    assert not torch.allclose(net(tokens())[0], before)
+    for layer in later:
+        layer.v.weight.data.zero_()
+        layer.v.bias.data.zero_()
+        layer.value_bias.data.fill_(1e9)  # nothing else
+    assert net(tokens())[0].isfinite().all()
+    with pytest.raises(ValueError, match="call it as part of its model"):
+        later[0](torch.zeros(1, 2, 24, dtype=torch.float64))
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_real_targets() -> None:

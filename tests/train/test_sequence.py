@@ -25,7 +25,8 @@ B, T, N, E = 3, 24, 11, 16
 
 def model(mixer: Any, positions: str) -> LanguageModel:
     torch.manual_seed(0)
-    options = {"window": {"window": 10}} if "window" in mixer else {}  # longer than what a rank of three holds
+    options = {"window": {"window": 10}, "rwkv7": {"value_residual": True}}  # longer than what a rank of three holds
+    options = {name: one for name, one in options.items() if name in mixer}
     sizes = {"vocab_size": N, "d_model": E, "n_heads": 2, "n_layers": 3, "max_length": T}
     made = LanguageModel(ModelConfig(mixer=mixer, positions=positions, mixer_options=options, **sizes))
     return made.double()
@@ -70,6 +71,7 @@ def work(group: ProcessGroup, mixer: Any, positions: str) -> dict[str, Tensor]:
         ("rebased", "rotary", 2),
         (["conv", "rebased"], "sinusoidal", 2),
         (["window", "conv", "elu"], "none", 3),
+        (["rwkv7", "channel_mix"], "none", 2),
     ],
     ids=str,
 )

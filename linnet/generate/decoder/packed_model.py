@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from ...errors import BackendError, unknown
 from ...layers import Block
 from ...layers.mlp import MLP
-from ...layers.positions import LearnedPositions, SinusoidalPositions, angles
+from ...layers.positions import LearnedPositions, SinusoidalPositions, angles, turn_sizes
 from ...layers.rope_scaling import attention_factor
 from ...models import Classifier, Forecaster, ImageModel, LanguageModel, StreamModel
+from ...models.backbone import Backbone
 from ...native import gate
 from ...native.decode import DIGITS, MIXERS, MLPS, POSITIONS
 from ...native.decode_check import verify_model
@@ -64,7 +65,7 @@ class PackedModel:
             "pre": c.norm_place == "pre",
             "rms": c.norm == "rms",
             "caches": sum(adapter.cache_floats > 0 for adapter in self.adapters),
-            "norm_eps": c.norm_eps,
+            "norm_eps": c.eps_at(c.n_layers),
             "head": self.weights.matrix(*_head(model)),
             **self._input(model),
             **self._positions(model),
@@ -73,8 +74,12 @@ class PackedModel:
     def _input(self, model: StreamModel) -> dict[str, Any]:
         """Pack the embedding, or the input matrix of a model that reads numbers: always float32, since it is small."""
         inputs: Any = model if isinstance(model, (LanguageModel, ImageModel)) else model.inputs
+        first: Any = model.backbone.first_norm
         if inputs.embed is not None:
-            return {"embed": self.weights.floats(inputs.embed.weight), "tokens": len(inputs.embed.weight)}
+            table = inputs.embed.weight if first is None else _normed(first, inputs.embed.weight)
+            return {"embed": self.weights.floats(table), "tokens": len(table)}
+        if first is not None:
+            raise BackendError("the native decoder has no embed_norm for numbers, only for tokens; use backend 'torch'")
         return {"input": self.weights.matrix(inputs.project.weight, inputs.project.bias, "float32")}
 
     def _positions(self, model: StreamModel) -> dict[str, Any]:
@@ -85,11 +90,19 @@ class PackedModel:
         elif isinstance(positions, SinusoidalPositions):
             waves = self.weights.keep(_waves(c.d_model, positions.base))
             fields |= {"half": (c.d_model + 1) // 2, "waves": waves, "gain": float(positions.gain.detach())}
-        elif c.positions == "rotary":
-            width = c.key_dim or c.head_dim or c.d_model // c.n_heads
-            waves = self.weights.keep(_waves(width, c.rotary_base, c.rotary_scaling))
-            fields |= {"half": width // 2, "waves": waves}
-        return fields
+        return fields | self._rotary(model.backbone, taken="half" in fields)
+
+    def _rotary(self, backbone: Backbone, taken: bool) -> dict[str, Any]:
+        """Pack the rotations of the heads; `taken`: the table of waves is that of sinusoidal positions."""
+        widths = {block.mixer.rotary_width for block in backbone.layers} - {0}
+        if taken and widths:
+            raise BackendError("the native decoder has sinusoidal or rotary positions, not both; use backend 'torch'")
+        if len(widths) > 1:
+            raise BackendError(
+                f"the native decoder turns heads of one width, but these are of {sorted(widths)}; use backend 'torch'"
+            )
+        width = max(widths, default=0)
+        return {"half": width // 2, "waves": self.weights.keep(_waves(width, *backbone.turns))} if width else {}
 
     def _layer(self, i: int, block: Block) -> Layer:
         adapter = self.adapters[i]
@@ -97,7 +110,11 @@ class PackedModel:
         places = {"state": self.offsets[i], "cache": cached if adapter.cache_floats else 0}
         norms = self.weights.norm(block.norm1, 1) | self.weights.norm(block.norm2, 2)
         mixer = adapter.fields(self.weights)
-        return Layer(mixer=MIXERS[adapter.kind], **places, **norms, **mixer, **self._mlp(block.mlp))
+        eps: Any = block.norm1.eps
+        places |= {"turns": block.mixer.rotary_width > 0}
+        return Layer(
+            mixer=MIXERS[adapter.kind], norm_eps=eps, **places, **norms, **mixer, **self._mlp(block.mlp)
+        )  # fmt: skip
 
     def _mlp(self, mlp: nn.Module | None) -> dict[str, Any]:
         if not isinstance(mlp, MLP):
@@ -136,18 +153,27 @@ def _head(model: StreamModel) -> tuple[Tensor, Tensor | None]:
     raise BackendError(f"the native decoder does not know a {type(model).__name__}; use backend 'torch'")
 
 
+@torch.no_grad()
+def _normed(norm: nn.Module, table: Tensor) -> Tensor:  # [N,E]
+    """Return the norm of every embedding, which depends on nothing else."""
+    return norm(table)
+
+
 def _alternating(x: Tensor) -> Tensor:  # [2 F, ...] gates, then values -> 32 gates, 32 values, 32 gates ...
     gate, value = (nn.functional.pad(part, (0, 0) * (x.ndim - 1) + (0, -len(part) % PANEL)) for part in x.chunk(2))
     return torch.stack((gate.unflatten(0, (-1, PANEL)), value.unflatten(0, (-1, PANEL))), dim=1).flatten(0, 2)
 
 
-def _waves(width: int, base: float, scaling: Mapping[str, Any] | None = None) -> Tensor:  # [DIGITS,256,width/2,2]
+def _waves(
+    width: int, base: float, scaling: Mapping[str, Any] | None = None, fraction: float | None = None
+) -> Tensor:  # [DIGITS,256,width/2,2]
     """Return cos, sin for every digit of a position in base 256: its rotation is the product of those of its digits.
 
     The lowest digit is in every product, so only its table carries the attention factor of a yarn scaling.
     """
     steps = torch.arange(256, device=CPU) * 256 ** torch.arange(DIGITS, device=CPU)[:, None]
-    turn = angles(steps, width, base, scaling)
+    turn = angles(steps, width, base, scaling, fraction)
     waves = torch.stack((turn.cos(), turn.sin()), dim=-1).contiguous()
-    waves[0] *= attention_factor(scaling)
+    if scaling is not None:
+        waves[0] *= turn_sizes(turn, width, attention_factor(scaling), fraction)[:, None]
     return waves

@@ -65,7 +65,7 @@ constexpr int64_t QUANTIZED = 3;  // inputs of a product that are quantized at o
 
 // Widths of the rows of the buffers, in floats; a multiple of 16, and not of 1024, whose rows share cache sets.
 struct Widths {
-  int64_t x, big, mixed, wide, quantized, own, waves;
+  int64_t x, big, mixed, wide, quantized, own, waves, first;
 };
 
 int64_t padded(int64_t n) {
@@ -81,6 +81,7 @@ int64_t map_room(const linnet_map *m) { return 4 * larger(larger(m->R, m->F), 2 
 int64_t room_of(const linnet_layer *l, int64_t longest) {
   if (l->mixer == LINNET_GATED) return gated_room(l);
   if (l->mixer == LINNET_WKV7) return wkv7_room(l);
+  if (l->mixer == LINNET_SCAN) return l->scan.select.out;
   const int64_t G = l->kv_heads ? l->heads / l->kv_heads : 0;
   const int64_t heads = round_up(2 * (G + 1), 16) + round_up((l->heads + l->kv_heads) * l->key, 16);
   if (l->mixer != LINNET_LINEAR) return heads + round_up(larger(longest, l->window), 16);
@@ -88,7 +89,7 @@ int64_t room_of(const linnet_layer *l, int64_t longest) {
 }
 
 Widths widths_of(const linnet_model *m, int64_t longest) {
-  Widths w = {padded(m->width), 16, 16, 0, 0, 0, padded(2 * m->half)};
+  Widths w = {padded(m->width), 16, 16, 0, 0, 0, padded(2 * m->half), 0};
   for (int64_t i = 0; i < m->n_layers; ++i) {
     const linnet_layer *l = m->layers + i;
     const int64_t projected = is_rwkv(l) ? Mixtures(l).at[MIXTURES] : l->in.out + l->scan.select.out;
@@ -96,6 +97,7 @@ Widths widths_of(const linnet_model *m, int64_t longest) {
     w.mixed = larger(w.mixed, larger(l->out.in, l->hidden));
     w.wide = larger(w.wide, is_rwkv(l) ? MIXTURES * m->width : l->gated.joint ? l->out.in : 0);
     w.own = larger(w.own, room_of(l, longest));
+    if (l->rwkv.values) w.first = larger(w.first, round_up(l->heads * l->value, 16));
   }
   w.big = padded(w.big);
   w.mixed = padded(w.mixed);
@@ -110,13 +112,16 @@ struct Buffers {
   float *x, *n, *y;   // [rows, x]: the residual path, normed, what a branch adds
   float *big, *mixed;  // [rows, big], [rows, mixed]
   float *wide;        // [rows, wide]: mixtures of RWKV, or `mixed` after a joint norm
+  float *first;       // [rows, first]: the values of the first layer, for later ones
   float *q, *scale;   // [rows, quantized] bytes; [QUANTIZED, rows]
   float *waves;       // [rows, waves]: cos, sin of a row's position
 };
 
 constexpr int64_t GATE = 256;  // bytes
 
-int64_t row_floats(const Widths &w) { return 3 * w.x + w.big + w.mixed + w.wide + w.quantized + w.waves + 16; }
+int64_t row_floats(const Widths &w) {
+  return 3 * w.x + w.big + w.mixed + w.wide + w.first + w.quantized + w.waves + 16;
+}
 int64_t thread_floats(const Widths &w) { return w.own + 2 * w.x + w.wide + w.quantized + w.waves + 16; }
 
 int64_t decode_scratch(const linnet_model *m, int64_t B, int64_t threads, int64_t longest) {
@@ -144,11 +149,11 @@ struct Decoder {
   int64_t position(int64_t r) const { return c->positions[slot(r)]; }
   float *state(const linnet_layer *l, int64_t r) const { return c->states + slot(r) * c->stride + l->state; }
 
-  void norm(float *y, const float *x, const float *weight, const float *bias) const {
+  void norm(float *y, const float *x, const float *weight, const float *bias, double eps) const {
     if (m->rms)
-      normalize<true>(y, x, weight, bias, m->width, m->norm_eps, nullptr);
+      normalize<true>(y, x, weight, bias, m->width, eps, nullptr);
     else
-      normalize<false>(y, x, weight, bias, m->width, m->norm_eps, nullptr);
+      normalize<false>(y, x, weight, bias, m->width, eps, nullptr);
   }
 
   // cos and sin of position t times each frequency, from its digits in base 256.
@@ -231,17 +236,19 @@ struct Decoder {
     team.wait((const char *)a->w + p.from * panel, (p.to - p.from) * panel);
   }
 
-  // q and k of a row, [(H + K) D], turned to its position if the model turns them.
+  // q and k of a row, [(H + K) D], normed and turned to its position if the layer does that.
   const float *turned(const linnet_layer *l, const float *x, float *to, int64_t r) const {
-    if (m->positions != LINNET_ROTARY) return x;
-    const float *t = b.waves + r * w.waves;
-    const int64_t D = l->key, half = D / 2;
-    for (int64_t h = 0; h < (l->heads + l->kv_heads) * D; h += D)
-      for (int64_t i = 0; i < half; ++i) {
-        const float cos = t[2 * i], sin = t[2 * i + 1];
-        to[h + i] = x[h + i] * cos - x[h + half + i] * sin;
-        to[h + half + i] = x[h + i] * sin + x[h + half + i] * cos;
+    if (!l->turns && !l->q_norm) return x;
+    const int64_t D = l->key;
+    for (int64_t h = 0; h < l->heads + l->kv_heads; ++h) {
+      const float *from = x + h * D;
+      float *y = to + h * D;
+      if (l->q_norm) {
+        normalize<true>(y, from, h < l->heads ? l->q_norm : l->k_norm, nullptr, D, l->qk_eps, nullptr);
+        from = y;
       }
+      if (l->turns) turn_head(y, from, b.waves + r * w.waves, D);
+    }
     return to;
   }
 
@@ -274,6 +281,10 @@ struct Decoder {
         linear(l, r, h, q, k, v, out, of, rest);
       else
         softmax(l, r, h, q, k, v, out, rest);
+      if (l->gate_heads) {
+        const float *gate = row + (H + K) * D + K * V + h * G * V;
+        along(G * V, [&](int64_t i, auto n) { n.put(out + i, n.get(out + i) * sigmoid(n.get(gate + i))); });
+      }
     }
   }
 
@@ -337,8 +348,18 @@ struct Decoder {
   // q, k, v and more in big, through the state, to mixed: see gated_step.h.
   void gated(const linnet_layer *l) const {
     each_head(l, [&](int64_t r, int64_t from, int64_t to) {
-      gated_heads(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, own, from, to);
+      gated_heads(l, state(l, r), b.big + r * w.big, b.waves + r * w.waves, b.mixed + r * w.mixed, own, from, to);
     });
+  }
+
+  // dt, b and c of a row, each divided by its root mean square if the layer normalises them.
+  const float *selected(const linnet_layer *l, const float *given) const {
+    const int64_t N = l->scan.numbers, rank = l->scan.widen.in, starts[4] = {0, rank, rank + N, rank + 2 * N};
+    if (l->scan.norm_eps == 0) return given;
+    for (int64_t i = 0; i < 3; ++i)
+      normalize<true>(own + starts[i], given + starts[i], nullptr, nullptr, starts[i + 1] - starts[i], l->scan.norm_eps,
+                      nullptr);
+    return own;
   }
 
   // u and z are in big, u through its convolution: dt, b and c from all of u, then the scan. See scan_step.h.
@@ -349,7 +370,7 @@ struct Decoder {
       small_product(&l->scan.select, b.big + r * w.big, b.big + r * w.big + 2 * C, p.from, p.to);
     team.wait();
     for (int64_t r = 0; r < rows && s.from < s.to; ++r) {
-      const float *u = b.big + r * w.big, *given = u + 2 * C;
+      const float *u = b.big + r * w.big, *given = selected(l, u + 2 * C);
       float *y = b.mixed + r * w.mixed;
       columns_of(&l->scan.widen, given, y, s.from, s.to);
       scan_channels(l, state(l, r), u, u + C, given + rank, given + rank + N, y, s.from, s.to);
@@ -386,9 +407,14 @@ struct Decoder {
       if (l->mixer == LINNET_WKV4)
         wkv4_channels(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, s.from, s.to);
     }
-    if (l->mixer == LINNET_WKV4) return;
+    if (l->mixer == LINNET_CHANNEL_MIX) {
+      const Range hidden = share(team, l->channels, 16);
+      for (int64_t r = 0; r < rows; ++r) squared_relu(b.big + r * w.big, b.mixed + r * w.mixed, hidden.from, hidden.to);
+    }
+    if (l->mixer != LINNET_WKV7) return;
     each_head(l, [&](int64_t r, int64_t from, int64_t to) {
-      wkv7_heads(l, state(l, r), b.big + r * w.big, b.mixed + r * w.mixed, own, from, to);
+      float *first = b.first + r * w.first;
+      wkv7_heads(l, state(l, r), b.big + r * w.big, first, b.mixed + r * w.mixed, own, from, to);
     });
   }
 
@@ -428,21 +454,21 @@ struct Decoder {
   }
 
   // x += y, normed after the sum in a post-norm model.
-  void add(const float *y, const float *weight, const float *bias) const {
+  void add(const float *y, const float *weight, const float *bias, double eps) const {
     const Range s = my_rows();
     for (int64_t r = s.from; r < s.to; ++r) {
       float *x = b.x + r * w.x;
       along(m->width, [&](int64_t i, auto v) { v.put(x + i, v.get(x + i) + v.get(y + r * w.x + i)); });
-      if (!m->pre) norm(x, x, weight, bias);
+      if (!m->pre) norm(x, x, weight, bias, eps);
     }
   }
 
   // n = what the next branch reads: x, normed if `normed`; quantized too if `a` is int8.
-  void branch(const linnet_matrix *a, bool normed, const float *weight, const float *bias) const {
+  void branch(const linnet_matrix *a, bool normed, const float *weight, const float *bias, double eps) const {
     const Range s = my_rows();
     for (int64_t r = s.from; r < s.to; ++r) {
       if (normed)
-        norm(b.n + r * w.x, b.x + r * w.x, weight, bias);
+        norm(b.n + r * w.x, b.x + r * w.x, weight, bias, eps);
       else
         memcpy(b.n + r * w.x, b.x + r * w.x, m->width * sizeof(float));
     }
@@ -453,7 +479,7 @@ struct Decoder {
 
   // Everything up to the projections of a mixer, in big.
   void project(const linnet_layer *l) const {
-    branch(is_rwkv(l) ? nullptr : &l->in, m->pre, l->norm1, l->bias1);
+    branch(is_rwkv(l) ? nullptr : &l->in, m->pre, l->norm1, l->bias1, l->norm_eps);
     if (is_rwkv(l)) return project_mixtures(l);
     const Range s = product(&l->in, b.n, w.x, b.big, w.big);
     if (l->mixer == LINNET_GATED || l->mixer == LINNET_SCAN) convolve_columns(l, s);
@@ -478,23 +504,31 @@ struct Decoder {
     else
       attend(l);
     wait_before(&l->out);
-    project_back(&l->out, l->mlp >= 0 ? &l->up : next, l->gated.joint ? l : nullptr);
+    project_back(&l->out, l->mlp >= 0 ? &l->up : next, l->gated.joint ? l : nullptr,
+                 l->mixer == LINNET_CHANNEL_MIX && l->rwkv.k.out ? Mixtures(l).at[1] : -1);
   }
 
-  // y = A mixed, or A times the joint norm of that, which each thread computes for its rows.
-  void project_back(const linnet_matrix *a, const linnet_matrix *next, const linnet_layer *normed = nullptr) const {
+  // y = A mixed, or A times the joint norm of that, which each thread computes for its rows; times the sigmoid of what
+  // begins at `gate` in big.
+  void project_back(const linnet_matrix *a, const linnet_matrix *next, const linnet_layer *normed = nullptr,
+                    int64_t gate = -1) const {
     const Range s = my_rows();
     const float *x = normed ? b.wide : b.mixed;
     const int64_t stride = normed ? w.wide : w.mixed;
     for (int64_t r = s.from; normed && r < s.to; ++r) joint_norm(normed, b.wide + r * w.wide, b.mixed + r * w.mixed);
     quantize(a, x, stride, s);
     if (normed || a->kind == LINNET_INT8) row_wait();
-    product(a, x, stride, b.y, w.x);
+    const Range p = product(a, x, stride, b.y, w.x);
+    for (int64_t r = 0; gate >= 0 && r < rows; ++r) {
+      float *y = b.y + r * w.x + p.from;
+      const float *by = b.big + r * w.big + gate + p.from;
+      along(p.to - p.from, [&](int64_t i, auto v) { v.put(y + i, v.get(y + i) * sigmoid(v.get(by + i))); });
+    }
     wait_before(next);
   }
 
   void mlp(const linnet_layer *l, const linnet_matrix *next) const {
-    branch(&l->up, m->pre, l->norm2, l->bias2);
+    branch(&l->up, m->pre, l->norm2, l->bias2, l->norm_eps);
     if (l->mlp == LINNET_IDENTITY_MLP) return;
     const Range s = product(&l->up, b.n, w.x, b.big, w.big, l->mlp == ACT_SWIGLU ? 2 : 1);
     activate_columns(l, s);
@@ -508,12 +542,12 @@ struct Decoder {
       const linnet_layer *l = m->layers + i;
       const linnet_matrix *next = i + 1 < m->n_layers ? &l[1].in : &m->head;
       mix(l, next);
-      add(b.y, l->norm1, l->bias1);
+      add(b.y, l->norm1, l->bias1, l->norm_eps);
       if (l->mlp == LINNET_NO_MLP) continue;
       mlp(l, next);
-      add(l->mlp == LINNET_IDENTITY_MLP ? b.n : b.y, l->norm2, l->bias2);
+      add(l->mlp == LINNET_IDENTITY_MLP ? b.n : b.y, l->norm2, l->bias2, l->norm_eps);
     }
-    branch(&m->head, m->last != nullptr, m->last, m->last_bias);
+    branch(&m->head, m->last != nullptr, m->last, m->last_bias, m->norm_eps);
     product(&m->head, b.n, w.x, c->out + first * m->head.out, m->head.out);
   }
 };
@@ -534,6 +568,7 @@ void decode_part(const linnet_decode *c, const linnet_model *m, int64_t rank, in
   all.big = take(&p, c->B * w.big) + mine.from * w.big;
   all.mixed = take(&p, c->B * w.mixed) + mine.from * w.mixed;
   all.wide = take(&p, c->B * w.wide) + mine.from * w.wide;
+  all.first = take(&p, c->B * w.first) + mine.from * w.first;
   all.q = take(&p, c->B * w.quantized) + mine.from * w.quantized;
   all.waves = take(&p, c->B * w.waves) + mine.from * w.waves;
   all.scale = take(&p, c->B * 16) + mine.from * 16;

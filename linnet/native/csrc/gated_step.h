@@ -143,12 +143,27 @@ INLINE void channel_decays(const linnet_layer *l, float *x, int64_t h) {
   });
 }
 
+// y [D] = x, turned by the cosines and sines [D/2,2]; y may be x.
+INLINE void turn_head(float *y, const float *x, const float *waves, int64_t D) {
+  const int64_t half = D / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float cos = waves[2 * i], sin = waves[2 * i + 1], a = x[i], b = x[half + i];
+    y[i] = a * cos - b * sin;
+    y[half + i] = a * sin + b * cos;
+  }
+}
+
 // S of head h, and out [V].
-void gated_head(const linnet_layer *l, const GatedRow &t, float *s, const float *in, float *out, int64_t h) {
+void gated_head(const linnet_layer *l, const GatedRow &t, float *s, const float *in, const float *waves, float *out,
+                int64_t h) {
   const linnet_gated *g = &l->gated;
   const int64_t D = l->key, V = l->value, of = h / (l->heads / g->groups) * D;
   const float *q = in + g->q + of, *k = in + g->k + of, *v = in + g->v + h * V;
   const float *a = by_channel(g) ? t.decays + h * D : t.a + h;
+  if (l->turns) {
+    turn_head(t.q, q, waves, D), turn_head(t.k, k, waves, D);
+    q = t.q, k = t.k;
+  }
   if (g->beta < 0) {
     along(D, [&](int64_t i, auto n) { n.put(t.q + i, n.get(q + i) * (float)g->scale); });
     if (g->scaled_values) along(V, [&](int64_t i, auto n) { n.put(t.v + i, n.get(v + i) * t.dt[h]); });
@@ -173,8 +188,9 @@ void gated_head(const linnet_layer *l, const GatedRow &t, float *s, const float 
     (by_channel(g) ? gated_state<BY_CHANNEL, REPLACE> : gated_state<BY_HEAD, REPLACE>)(s, step, out, D, V);
 }
 
-// Heads [h0, h1) of a row: its projection `in`, its states s [H,D,V], out [H,V].
-void gated_heads(const linnet_layer *l, float *s, const float *in, float *out, float *room, int64_t h0, int64_t h1) {
+// Heads [h0, h1) of a row: its projection `in`, its states s [H,D,V], the waves of its position, out [H,V].
+void gated_heads(const linnet_layer *l, float *s, const float *in, const float *waves, float *out, float *room,
+                 int64_t h0, int64_t h1) {
   const linnet_gated *g = &l->gated;
   const int64_t D = l->key, V = l->value;
   const GatedRow t(l, room);
@@ -184,7 +200,7 @@ void gated_heads(const linnet_layer *l, float *s, const float *in, float *out, f
   for (int64_t h = h0; h < h1; ++h) {
     float *y = out + h * V;
     if (by_channel(g)) channel_decays(l, t.decays + h * D, h);
-    gated_head(l, t, s + h * D * V, in, y, h);
+    gated_head(l, t, s + h * D * V, in, waves, y, h);
     if (g->skip) {
       const float *v = in + g->v + h * V;
       along(V, [&](int64_t i, auto n) { n.put(y + i, n.get(y + i) + g->skip[h] * n.get(v + i)); });

@@ -12,7 +12,7 @@
 #include "nn_fields.h"
 #include "scan_fields.h"
 
-#define LINNET_ABI 8
+#define LINNET_ABI 9
 
 enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_CU = 3, LINNET_BAD_POSITION = 4 };
 

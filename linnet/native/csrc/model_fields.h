@@ -36,7 +36,7 @@ enum { LINNET_MONOMIALS = 6 };  // of the cores; 0 to 5 are the kinds of attenti
   /* quadratic core: weights of 1, x_i, x_i^2, x_i x_j; a negative one: no such features */
 
 enum { LINNET_LINEAR, LINNET_SOFTMAX, LINNET_WINDOW, LINNET_CONV, LINNET_GATED_CONV,
-       LINNET_GATED, LINNET_SCAN, LINNET_WKV4, LINNET_WKV7 };
+       LINNET_GATED, LINNET_SCAN, LINNET_WKV4, LINNET_WKV7, LINNET_CHANNEL_MIX };
 enum { LINNET_NO_MLP = -1, LINNET_IDENTITY_MLP = -2 };  // else one of enum Activation of nn.h
 
 #define LINNET_FIELDS_layer(FIELD)                                                                                \
@@ -49,6 +49,11 @@ enum { LINNET_NO_MLP = -1, LINNET_IDENTITY_MLP = -2 };  // else one of enum Acti
   FIELD(int64_t, cache) /* softmax: its number among the layers with a cache */                                   \
   FIELD(int64_t, mlp) FIELD(int64_t, hidden)                                                                      \
   FIELD(const float *, norm1) FIELD(const float *, bias1) FIELD(const float *, norm2) FIELD(const float *, bias2) \
+  FIELD(int64_t, turns)     /* q and k are turned to their positions */                                           \
+  FIELD(int64_t, gate_heads) /* attention: the output times sigmoid of the last [heads,value] of the projection */ \
+  FIELD(const float *, q_norm) FIELD(const float *, k_norm) /* attention: [key] of an RMS norm per head; or null */ \
+  FIELD(double, qk_eps)     /* of these */                                                                        \
+  FIELD(double, norm_eps)   /* of norm1 and norm2 */                                                              \
   FIELD(const float *, filter)      /* [K,N], that of the newest input first */                                   \
   FIELD(const float *, filter_bias) /* [N] */                                                                     \
   FIELD(double, eps)                /* of linear attention */                                                     \

@@ -1,7 +1,7 @@
 // What the decoder takes of a layer whose state is a matrix per head, or some numbers per channel.
 //
 //   gated   S = Diag(a) S + k v^T, with or without an erase: RetNet, GLA, Mamba-2, the delta rules     gated_step.h
-//   rwkv    token shift, then WKV-4 per channel, or WKV-7 per head                                     rwkv_step.h
+//   rwkv    token shift, then WKV-4 per channel, WKV-7 per head, or channel mixing                     rwkv_step.h
 //   scan    Mamba's selective scan                                                                     scan_step.h
 //
 // E model width, H heads, D key width, V value width of the layer; G heads of q and k, N numbers per channel of a scan,
@@ -37,14 +37,18 @@ enum { LINNET_NO_NORM, LINNET_LAYER_NORM, LINNET_RMS_NORM };
   FIELD(linnet_matrix, widen) FIELD(linnet_matrix, widen_gate) /* to [H,D]; to [H,V] */
 
 // Inputs of the matrices: n + shift (previous n - n), one mixture each. WKV-4: r (the layer's `in`), k, v. WKV-7: these
-// and the narrow halves of decay, rate and gate.
+// and the narrow halves of decay, rate and gate. Channel mixing: k (the layer's `in`) and r (`k` here, or none).
+enum { LINNET_OWN_VALUES, LINNET_GIVES_VALUES, LINNET_TAKES_VALUES };  // of WKV-7: to later layers, from the first
+
 #define LINNET_FIELDS_rwkv(FIELD)                                                                                 \
   FIELD(const float *, shift) /* [mixtures,E] */                                                                  \
   FIELD(const float *, decay) FIELD(const float *, bonus) /* WKV-4: w and u [E]; WKV-7: null and bonus [H,D] */   \
   FIELD(const float *, remove) FIELD(const float *, replace) /* [H,D] */                                          \
   FIELD(const float *, norm_weight) FIELD(const float *, norm_bias) /* [H,V] */                                   \
   FIELD(double, norm_eps)                                                                                         \
-  FIELD(linnet_matrix, k) FIELD(linnet_matrix, v)                                                                 \
+  FIELD(int64_t, values)      /* LINNET_OWN_VALUES, ... */                                                        \
+  FIELD(linnet_matrix, k) FIELD(linnet_matrix, v) /* v: if it takes values, then the inputs of value_out */       \
+  FIELD(linnet_matrix, value_out) /* with a bias, to [H,V] */                                                     \
   FIELD(linnet_matrix, decay_in) FIELD(linnet_matrix, rate_in) FIELD(linnet_matrix, gate_in)                      \
   FIELD(linnet_matrix, decay_out) FIELD(linnet_matrix, rate_out) FIELD(linnet_matrix, gate_out)
 
@@ -52,5 +56,6 @@ enum { LINNET_NO_NORM, LINNET_LAYER_NORM, LINNET_RMS_NORM };
   FIELD(int64_t, numbers)       /* N */                                                                           \
   FIELD(const float *, a)       /* [N,C], below 0 */                                                              \
   FIELD(const float *, skip)    /* [C] */                                                                         \
+  FIELD(double, norm_eps)       /* of the RMS norms of dt, b and c; 0: there are none */                           \
   FIELD(linnet_matrix, select)  /* from u to dt (as narrow as `widen` takes it), b [N], c [N] */                  \
   FIELD(linnet_matrix, widen)   /* from dt to [C], with the bias of dt */

@@ -53,6 +53,11 @@ def turn(x: Tensor, table: Table) -> Tensor:
     return torch.stack((first * cos - second * sin, first * sin + second * cos), dim=-2).reshape(x.shape)
 
 
+def rotate_heads(x: Tensor, table: Table) -> Tensor:
+    """Rotate the heads of x [..., H, D]; cos, sin [..., D/2] as a layer receives them."""
+    return turn(x.flatten(-2), (rows(table[0]), rows(table[1]))).view(x.shape)
+
+
 def _heads(x: Tensor, cos: Tensor) -> tuple[int, int, int]:
     return x.shape[-1] // (2 * cos.shape[1]), 2, cos.shape[1]
 

@@ -63,7 +63,7 @@ def states(state: ModelState) -> list[Tensor]:
 WINDOW = "original_max_position_embeddings"
 YARN = {"rope_type": "yarn", "factor": 4.0, WINDOW: 64}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, WINDOW: 64}
-PLAIN = (*FEATURE_MAPS, "softmax", "conv", "gated_conv")
+PLAIN = (*FEATURE_MAPS, "softmax", "conv", "gated_conv", "channel_mix")
 OPTIONS: dict[str, dict[str, Any]] = {name: {"mixer": name} for name in PLAIN} | {
     "window": {"mixer": "window", "mixer_options": {"window": {"window": 19}}},
     "cubic": {"mixer": "polynomial", "mixer_options": {"polynomial": {"degree": 4, "bias": 0.7}}},
@@ -90,6 +90,16 @@ OPTIONS: dict[str, dict[str, Any]] = {name: {"mixer": name} for name in PLAIN} |
         "rotary_scaling": LLAMA3,
     },
     "bias of the mlp": {"mixer": ("softmax", "elu"), "bias": False, "mlp_bias": True, "mlp": "swiglu"},
+    "published attention": {
+        "mixer": ("softmax", "window", "elu"), "n_layers": 3, "positions": "rotary", "rotary_fraction": 0.5,
+        "mixer_options": {
+            "softmax": {"gate": True, "qk_norm": True, "n_kv_heads": 2},
+            "window": {"window": 19, "gate": True, "head_dim": 6, "key_dim": 8},
+            "elu": {"qk_norm": True, "qk_norm_eps": 0.1},
+        },
+    },
+    "partial yarn": {"mixer": "softmax", "positions": "rotary", "rotary_scaling": YARN, "rotary_fraction": 0.25},
+    "retnet rotary": {"mixer": "retnet", "mixer_options": {"retnet": {"rotary": True, "norm": "rms"}}, "key_dim": 6},
     "denominator": {"mixer": "elu", "mixer_options": {"elu": {"denominator_eps": 0.5}}},
 } | {name: {"mixer": name} for name in RECURRENT_MIXERS} | {
     "retnet rms": {"mixer": "retnet", "mixer_options": {"retnet": {"norm": "rms", "norm_eps": 1e-3, "gate": False}}},
@@ -125,6 +135,18 @@ OPTIONS: dict[str, dict[str, Any]] = {name: {"mixer": name} for name in PLAIN} |
         "mixer_options": {"mamba": {"d_state": 3, "expand": 3, "kernel_size": 1, "dt_rank": 5, "conv_bias": False}},
     },
     "rwkv": {"mixer": ("rwkv4", "rwkv7"), "d_model": 30, "n_heads": 3, "norm_place": "post", "mlp": "swiglu"},
+    "rwkv4 model": {
+        "mixer": ("rwkv4", "channel_mix"), "mlp": "none", "n_layers": 6, "embed_norm": True, "rescale_every": 2,
+        "bias": False, "d_model": 30, "n_heads": 3, "tie_embeddings": False, "norm_eps": 0.1,
+        "mixer_options": {"channel_mix": {"gate": True, "hidden": 50}},
+    },
+    "rwkv7 model": {
+        "mixer": ("rwkv7", "channel_mix"), "mlp": "none", "n_layers": 6, "embed_norm": True, "bias": False,
+        "mixer_options": {
+            "rwkv7": {"value_residual": True, "decay_rank": 5, "rate_rank": 3, "gate_rank": 7, "value_rank": 2},
+            "channel_mix": {"bias": True},
+        },
+    },
     "rwkv7 rank": {
         "mixer": "rwkv7", "key_dim": 35, "head_dim": 18, "bias": False,
         "mixer_options": {"rwkv7": {"rank": 4, "norm_eps": 1e-5}},

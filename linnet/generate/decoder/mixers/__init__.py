@@ -16,6 +16,7 @@ from ....layers import (
     RWKV4,
     RWKV7,
     BaseConv,
+    ChannelMix,
     Delta,
     GatedConv,
     GatedDelta,
@@ -36,7 +37,7 @@ from .decay import GLAAdapter, RetNetAdapter
 from .delta import DeltaAdapter, GatedDeltaAdapter, KDAAdapter
 from .linear import LinearAdapter
 from .mamba import Mamba2Adapter, MambaAdapter
-from .rwkv import RWKV4Adapter, RWKV7Adapter
+from .rwkv import ChannelMixAdapter, RWKV4Adapter, RWKV7Adapter
 from .softmax import SoftmaxAdapter
 from .window import WindowAdapter
 
@@ -56,6 +57,7 @@ ADAPTERS: dict[type[nn.Module], type[MixerAdapter]] = {
     Mamba2: Mamba2Adapter,
     RWKV4: RWKV4Adapter,
     RWKV7: RWKV7Adapter,
+    ChannelMix: ChannelMixAdapter,
 }
 
 

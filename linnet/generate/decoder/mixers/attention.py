@@ -7,30 +7,50 @@ kv key-value heads, D key width, V value width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ....native.gate import CPU
 from ....ops.state import KVState, WindowState, real_tokens
+from ..options import check_norm, check_options
 from ..weights import PackedWeights
 from .adapter import BLOCK, MixerAdapter
 
+OPTIONS = frozenset(
+    {
+        "n_heads", "n_kv_heads", "head_dim", "key_dim", "causal", "rotary", "turns", "group", "widths", "qkv", "gate",
+        "q_norm", "k_norm", "out",
+    }
+)  # fmt: skip
+
 
 class AttentionAdapter(MixerAdapter):
-    """Heads, widths and the two projections."""
+    """Heads, widths, the projections, and the norms of q and k."""
+
+    known: ClassVar[frozenset[str]] = OPTIONS
 
     def __init__(self, mixer: Any, *, exact: bool) -> None:
         super().__init__(mixer, exact=exact)
+        check_options(mixer, self.known)
         self.kv, self.D, self.V = mixer.n_kv_heads, mixer.key_dim, mixer.head_dim
 
     def fields(self, weights: PackedWeights) -> dict[str, Any]:
         mixer = self.mixer
         return {
             "heads": mixer.n_heads, "kv_heads": self.kv, "key": self.D, "value": self.V, "scale": self.D**-0.5,
-            "in": weights.linear(mixer.qkv), "out": weights.linear(mixer.out),
+            "gate_heads": mixer.gate > 0, "in": weights.linear(mixer.qkv), "out": weights.linear(mixer.out),
+            **self._norms(weights),
         }  # fmt: skip
+
+    def _norms(self, weights: PackedWeights) -> dict[str, Any]:
+        q, k = self.mixer.q_norm, self.mixer.k_norm
+        if q is None:
+            return {}
+        for norm in (q, k):
+            check_norm(norm)
+        return {"q_norm": weights.floats(q.weight), "k_norm": weights.floats(k.weight), "qk_eps": q.eps}
 
     @property
     def token_floats(self) -> int:

@@ -53,7 +53,7 @@ class RetNetAdapter(DecayedAdapter):
     keeping the errors of the sums would not make such a state more accurate.
     """
 
-    known = OPTIONS
+    known = OPTIONS | {"rotary", "turns"}
 
     @property
     def state_floats(self) -> int:

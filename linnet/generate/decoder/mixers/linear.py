@@ -12,13 +12,14 @@ import torch
 from ....ops.state import State
 from ..weights import PackedWeights
 from .adapter import Memory, get_sums, put_sums
-from .attention import AttentionAdapter
+from .attention import OPTIONS, AttentionAdapter
 
 
 class LinearAdapter(AttentionAdapter):
     """Adapter of LinearAttention; the size of its sums does not depend on the number of tokens."""
 
     kind = "linear"
+    known = OPTIONS | {"eps", "feature_map", "_mapped"}
 
     @property
     def features(self) -> int:

@@ -26,13 +26,14 @@ class MambaAdapter(RecurrentAdapter):
     """Adapter of Mamba: a scan per channel."""
 
     kind = "scan"
-    known = CONV | {"rank", "select", "dt"}
+    known = CONV | {"rank", "select", "dt", "select_norm_eps"}
 
     def fields(self, weights: PackedWeights) -> dict[str, Any]:
         mixer, (channels, numbers, _) = self.mixer, self.mixer.matrix
         a = negative_exp(mixer.a_log).view(channels, numbers)
         scan = Scan(
             numbers=numbers, a=weights.floats(a.T), skip=weights.floats(mixer.skip),
+            norm_eps=mixer.select_norm_eps or 0.0,
             select=weights.small(mixer.select.weight), widen=weights.small(mixer.dt.weight, mixer.dt_bias),
         )  # fmt: skip
         sizes = {"past": self.past, **self.conv(weights)}

@@ -7,13 +7,14 @@ from typing import Any
 from ....ops.state import WindowState
 from ..weights import PackedWeights
 from .adapter import Memory, round_up
-from .attention import AttentionAdapter, take, times, write
+from .attention import OPTIONS, AttentionAdapter, take, times, write
 
 
 class WindowAdapter(AttentionAdapter):
     """Adapter of WindowAttention: memory for `window` tokens, rounded up to complete blocks."""
 
     kind = "window"
+    known = OPTIONS | {"window"}
 
     @property
     def room(self) -> int:

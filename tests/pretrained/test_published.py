@@ -1,0 +1,117 @@
+"""Published architectures: the logits of transformers in every form of ours, native decoding, and refusals by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from linnet.errors import BackendError
+from linnet.generate import Sampling, Session, open_engine
+from linnet.models import LanguageModel, Model
+from linnet.native.library import library
+from linnet.pretrained import export_pretrained, load_pretrained
+from tests.pretrained.published import CASES, VOCAB, make, write
+
+GREEDY = Sampling(temperature=0)
+CLOSE = 2e-5  # of the largest logit, float32
+TORCH_ONLY: dict[str, str] = {}  # case -> why the native decoder refuses it
+TOKENS = torch.randint(0, VOCAB, (2, 37), generator=torch.Generator().manual_seed(2))
+
+
+def distance(found: Tensor, want: Tensor) -> float:
+    return float((found - want).abs().max() / want.abs().max())
+
+
+def stepped(model: LanguageModel, tokens: Tensor) -> Tensor:
+    outs, state = [], None
+    for token in tokens.unbind(1):
+        out, state = model.step(token, state)
+        outs.append(out)
+    return torch.stack(outs, dim=1)
+
+
+def greedy(logits_of: Any, tokens: Tensor, count: int) -> list[int]:
+    """Continue a row by the most likely tokens, from a function of the whole sequence."""
+    row = tokens
+    for _ in range(count):
+        row = torch.cat([row, logits_of(row[None])[0, -1].argmax()[None]])
+    return row[len(tokens) :].tolist()
+
+
+@pytest.fixture(scope="module", params=CASES)
+def pair(request: pytest.FixtureRequest, transformers: ModuleType, tmp_path_factory: Any) -> tuple[Any, Any, Path, str]:
+    """Their model, ours, the folder between them, and the name of the case."""
+    theirs = make(transformers, request.param)
+    folder = write(theirs, tmp_path_factory.mktemp("published") / "m")
+    ours, tokenizer = load_pretrained(folder)
+    assert tokenizer is None
+    return theirs, ours, folder, request.param
+
+
+def test_logits_are_those_of_transformers_in_every_form(pair: tuple[Any, Any, Path, str]) -> None:
+    theirs, ours, _, _ = pair
+    with torch.no_grad():
+        want = theirs(TOKENS).logits
+        whole = ours(TOKENS)[0]
+        assert distance(whole, want) < CLOSE
+        assert distance(stepped(ours, TOKENS), want) < CLOSE
+        first, state = ours(TOKENS[:, :13])
+        assert distance(torch.cat([first, ours(TOKENS[:, 13:], state)[0]], dim=1), whole) < CLOSE
+
+
+def test_greedy_tokens_are_theirs_in_torch_in_native_code_and_after_a_restored_state(
+    pair: tuple[Any, Any, Path, str], tmp_path: Path
+) -> None:
+    theirs, ours, _, case = pair
+    with torch.no_grad():
+        want = greedy(lambda row: theirs(row).logits, TOKENS[0, :9], 16)
+    assert len(set(want)) > 3  # otherwise any model could guess them
+    for backend in ("torch", *(("native",) if case not in TORCH_ONLY and library() is not None else ())):
+        session = Session(ours, engine=open_engine(ours, backend=backend))
+        session.feed(TOKENS[0, :9])
+        found = [session.sample(GREEDY) for _ in range(7)]
+        session.save(tmp_path / backend)
+        again = Session.load(tmp_path / backend, ours, engine=open_engine(ours, backend=backend))
+        assert found + [again.sample(GREEDY) for _ in range(9)] == want
+
+
+@pytest.mark.skipif(library() is None, reason="the native library is not built")
+def test_the_native_decoder_has_their_logits_or_a_reason(pair: tuple[Any, Any, Path, str]) -> None:
+    theirs, ours, _, case = pair
+    if case in TORCH_ONLY:
+        with pytest.raises(BackendError, match=TORCH_ONLY[case]):
+            open_engine(ours, backend="native")
+        return
+    engine = open_engine(ours, backend="native")
+    rows = engine.add(rows=2)
+    found = torch.stack([engine.step(token, rows) for token in TOKENS.unbind(1)], dim=1)
+    with torch.no_grad():
+        assert distance(found, theirs(TOKENS).logits) < CLOSE
+
+
+def test_a_loaded_model_is_saved_and_trained_as_any_other(pair: tuple[Any, Any, Path, str], tmp_path: Path) -> None:
+    _, ours, _, _ = pair
+    ours.save_pretrained(tmp_path / "ours")
+    again = Model.from_pretrained(tmp_path / "ours")
+    assert (again.fingerprint(), again.config) == (ours.fingerprint(), ours.config)
+    assert isinstance(again, LanguageModel)
+    total, _ = again.loss({"tokens": TOKENS[:, :-1], "targets": TOKENS[:, 1:]})
+    total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in again.parameters())
+
+
+def test_it_is_exported_as_it_came(pair: tuple[Any, Any, Path, str], transformers: ModuleType, tmp_path: Path) -> None:
+    theirs, ours, _, _ = pair
+    assert export_pretrained(ours, tmp_path / "out") == theirs.config.model_type
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    assert type(again) is type(theirs)
+    kept = theirs.state_dict()
+    assert all(torch.equal(value, kept[name]) for name, value in again.state_dict().items())
+    with torch.no_grad():
+        assert distance(again(TOKENS).logits, theirs(TOKENS).logits) < 1e-6  # chunk_size, which we do not keep, differs
+    assert load_pretrained(tmp_path / "out")[0].fingerprint() == ours.fingerprint()
