@@ -15,7 +15,7 @@ from torch import Tensor, get_num_threads
 
 from . import structs
 from .call import Function
-from .gate import CPU, dense, strided
+from .gate import dense, strided
 from .memory import empty
 
 FORWARD, BACKWARD = Function(structs.GatedForward), Function(structs.GatedBackward)
@@ -46,7 +46,7 @@ def forward(
     floats = -(-D // 16) * -(-V // 16) * 256
     slots = B * T // SEGMENT + S
     kept = empty(slots, H, floats) if keep else None
-    faults = torch.zeros(1, dtype=torch.int64, device=CPU)
+    faults = out.new_empty(1, dtype=torch.int64)
     FORWARD.call(
         out=out, s_out=s, kept=kept, faults=faults, s0=dense(s0), slots=slots, floats=floats, **_given(x, mask, cu, S)
     )
@@ -81,12 +81,16 @@ def _given(x: Inputs, mask: Tensor | None, cu: Tensor | None, S: int) -> dict[st
     """Return the fields that both directions share."""
     B, T, H, D = x.q.shape
     beta = None if x.beta is None else x.beta[..., None]
-    named = {"q": x.q, "k": x.k, "v": x.v, "decay": x.decay, "beta": beta, "erase": x.erase, "rate": x.rate}
-    fields: dict[str, object] = {}
-    for name, given in named.items():
-        read = None if given is None else strided(given)
-        fields[name], fields[f"{name}_strides"] = read, NO_STRIDES if read is None else read.stride()
-    rule = PLAIN if x.beta is None and x.erase is None else DELTA if x.erase is None else REMOVAL
-    G = 0 if x.decay is None else x.decay.shape[3]
-    sizes = {"S": S, "B": B, "T": T, "H": H, "D": D, "V": x.v.shape[3], "G": G, "rule": rule}
-    return fields | sizes | {"mask": mask, "cu": cu, "threads": get_num_threads()}
+    q, k, v, decay, beta, erase, rate = (
+        None if y is None else strided(y) for y in (x.q, x.k, x.v, x.decay, beta, x.erase, x.rate)
+    )
+    return {
+        "q": q, "k": k, "v": v, "decay": decay, "beta": beta, "erase": erase, "rate": rate, "mask": mask, "cu": cu,
+        "S": S, "B": B, "T": T, "H": H, "D": D, "V": x.v.shape[3], "G": 0 if decay is None else decay.shape[3],
+        "rule": PLAIN if beta is None and erase is None else DELTA if erase is None else REMOVAL,
+        "q_strides": q.stride(), "k_strides": k.stride(), "v_strides": v.stride(),
+        "decay_strides": NO_STRIDES if decay is None else decay.stride(),
+        "beta_strides": NO_STRIDES if beta is None else beta.stride(),
+        "erase_strides": NO_STRIDES if erase is None else erase.stride(),
+        "rate_strides": NO_STRIDES if rate is None else rate.stride(), "threads": get_num_threads(),
+    }  # fmt: skip

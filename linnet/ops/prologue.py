@@ -133,7 +133,7 @@ def initial_matrix(
     """
     if state is None:
         return None
-    if _fits(state, rows, sizes, device):
+    if plain_matrix(state, rows, sizes, device):
         check_memory(initial_state=state.s)
         matrix: Tensor = state.s
         return matrix
@@ -153,7 +153,7 @@ def initial_matrix(
     return matrix
 
 
-def _fits(state: Any, rows: int, sizes: Sequence[int], device: torch.device) -> bool:
+def plain_matrix(state: Any, rows: int, sizes: Sequence[int], device: torch.device) -> bool:
     """Return True in two microseconds for a state without a fault; any other goes to checks.py for its sentence."""
     if type(state) is not MatrixState or not (type(state.s) is type(state.x) is Tensor):
         return False

@@ -162,8 +162,7 @@ struct Near {
   }
 
   void start(const Gated *c, const Sequence &x, const Heads &heads, bool grads) {
-    ahead = Ahead();
-    ahead.tokens = end - t < each ? end - t : each;
+    ahead.clear(end - t < each ? end - t : each);
     if (ahead.tokens < 1) return;
     const int64_t h = heads.from, more = heads.to - heads.from - 1;
     ahead.add(gated_q(c, x, h, t), more * c->q_strides.h + c->D);

@@ -22,6 +22,7 @@ struct BackwardScratch {
   float *P[2][2], *PT[2][2];
   float *dx[2], *dw[2];    // [nb][16][16]
   float *dG, *block;
+  bool live[MOST_HEADS];  // false: R of a head is still zero, and reading it can be skipped
 };
 
 void backward_room(const Gated *c, int64_t heads, Arena &a, BackwardScratch &w) {
@@ -40,22 +41,25 @@ void backward_room(const Gated *c, int64_t heads, Arena &a, BackwardScratch &w) 
   w.block = a.take(PAIR * 256);
 }
 
-// The states after each chunk of a segment, and what its erasers wrote.
+// The states after each chunk of a segment (`last`: also after the last one), and what its erasers wrote.
 void recompute(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads, int64_t h, int64_t t,
-               int64_t chunks) {
+               int64_t chunks, bool last) {
   float room[PAIR * 256];
   for (int64_t j = 0; j < chunks; ++j) {
     Chunk &x = w.x;
     w.near.start(c, seq, heads, true);
+    const bool keep = last || j + 1 < chunks;
+    if (!keep && c->rule == PLAIN) return;
     load_chunk(c, x, seq, h, t + j * C, false, nullptr);
     load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t + j * C), c->V, x.valid);
     if (c->rule != PLAIN) pair_scores(c, x, false);
     each_panels(c, [&](int64_t p, int64_t panels) {
-        const int64_t at = p * c->nb * 256;
+      const int64_t at = p * c->nb * 256;
       const float *S = w.S + j * c->nS + at, *v = w.v + p * 256;
       float *solved = w.solved + (j * c->P + p) * 256;
       if (c->rule != PLAIN) erased(c, x, w.near.ahead, solved, v, S, panels);
-      carry_panels(c, x, w.near.ahead, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room, panels), panels);
+      if (keep)
+        carry_panels(c, x, w.near.ahead, w.S + (j + 1) * c->nS + at, S, values_of(c, x, v, solved, room, panels), panels);
     });
   }
 }
@@ -76,25 +80,26 @@ void solve_back(float *y, const float *A, const float *less, const float *own, v
 }
 
 // Gradients of what the writers wrote, panel by panel, and through the system those of what h read.
-void value_gradients(const Gated *c, BackwardScratch &w, const float *state, const Sequence &seq, int64_t h,
+void value_gradients(const Gated *c, BackwardScratch &w, const float *state, bool live, const Sequence &seq, int64_t h,
                      const float *solved) {
   Chunk &x = w.x;
   vf products[C][NT] = {};  // of e and x, for dbeta
   float less[C];
   for (int t = 0; t < C; ++t) less[t] = c->rule == DELTA ? -x.beta[t] : -1.0f;
   const int eraser = c->rule == DELTA ? K : B;
+  const int64_t nb = live ? c->nb : 0;
   each_panels(c, [&](int64_t p, int64_t panels) {
     const float *g = w.rows[Q] + p * 256, *R = state + p * c->nb * 256;
     float *y = w.rows[H] + p * 256, *dv = c->dv + ((seq.b * c->T + x.t) * c->H + h) * c->V + p * 16;
     const RowsOut o = {dv, c->H * c->V, x.n, columns_left(c, p, panels), c->stream};
     if (c->rule != PLAIN) {
       const Term own = {x.AT[Q][eraser], g};
-      lookup({{y, 0, 16, 16, false}, -1, {own, {}}, x.last[eraser], R, c->nb, c->nb * 256, &w.near.ahead}, panels);
+      lookup({{y, 0, 16, 16, false}, -1, {own, {}}, x.last[eraser], R, nb, c->nb * 256, &w.near.ahead}, panels);
       for (int64_t i = 0; i < panels; ++i)
         solve_back(y + i * 256, x.A[H][eraser], less, solved + (p + i) * 256, products);
     }
     const Term own = {x.AT[Q][K], g}, other = c->rule == REMOVAL ? Term{x.AT[H][K], y} : Term{};
-    if (c->rule != DELTA) return lookup({o, -1, {own, other}, x.last[K], R, c->nb, c->nb * 256, &w.near.ahead}, panels);
+    if (c->rule != DELTA) return lookup({o, -1, {own, other}, x.last[K], R, nb, c->nb * 256, &w.near.ahead}, panels);
     for (int64_t i = 0; i < panels; ++i) {
       vf rows[C][NT];
       for (int t = 0; t < C; ++t)
@@ -132,7 +137,7 @@ void sides(const Gated *c, BackwardScratch &w, float *const *to, int count, cons
   }
 }
 
-void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const float *R) {
+void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const float *R, bool live) {
   Chunk &x = w.x;
   const bool apart = x.fade == MILD || x.fade == STEEP, pairs = x.fade != STEEP;
   for (int r = 0; r < c->readers; ++r)
@@ -147,7 +152,7 @@ void key_gradients(const Gated *c, BackwardScratch &w, const float *S, const flo
   if (pairs) reader.terms[0] = {w.PT[Q][K], x.metT[K]};
   if (pairs && c->writers > 1) reader.terms[1] = {w.PT[Q][B], x.metT[B]};
   sides(c, w, w.dx, c->readers, apart ? x.up : nullptr, reader);
-  Slope writer = {w.block, R, c->nb * 256, c->P, w.valueT[K], w.valueT[B] - w.valueT[K], nullptr, nullptr, {}, 0};
+  Slope writer = {w.block, R, c->nb * 256, live ? c->P : 0, w.valueT[K], w.valueT[B] - w.valueT[K], nullptr, nullptr, {}, 0};
   writer.fade = x.fade == MILD ? x.whole : nullptr;
   writer.by = x.fade == HEAD ? x.far : nullptr;
   writer.w_step = w.P[Q][B] - w.P[Q][K];
@@ -190,14 +195,15 @@ void state_products(const Gated *c, float *to, const float *R, const float *S) {
   }
 }
 
-// dg of 16 tokens, from the products of what decays with its gradient; `after`: the state after the chunk.
+// dg of 16 tokens, from the products of what decays with its gradient; `after`: the state after the chunk, or null
+// where R is zero.
 void decay_gradients(const Gated *c, BackwardScratch &w, const float *R, const Sequence &seq, int64_t h,
                      const float *after) {
   const Chunk &x = w.x;
-  float whole[16];
+  float whole[16] = {};
   vf head[C] = {};
   for (int64_t b = 0; b < c->nb; ++b) {
-    state_products(c, whole, R + b * 256, after + b * 256);
+    if (after) state_products(c, whole, R + b * 256, after + b * 256);
     for (int n = 0; n < NT; ++n) {
       vf later = load(whole + n * VL);
       for (int t = C - 1; t >= 0; --t) {
@@ -232,8 +238,12 @@ void store_gradients(const Gated *c, BackwardScratch &w, const Sequence &seq, in
   store_natural(c, c->drate, c->D, seq, h, x, w.dw[B]);
 }
 
-void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence &seq, int64_t h, int64_t t, int64_t j) {
+// `head`: of the task; `j`: of the segment.
+void backward_chunk(const Gated *c, BackwardScratch &w, int64_t head, const Sequence &seq, int64_t h, int64_t t,
+                    int64_t j) {
   Chunk &x = w.x;
+  float *R = w.R + head * c->nS;
+  const bool live = w.live[head];
   load_chunk(c, x, seq, h, t, true, nullptr);
   load_natural<IDENTITY>(w.v, gated_v(c, seq, h, t), c->V, x.valid);
   load_natural<IDENTITY>(w.rows[Q], gated_g(c, seq, h, t), c->V, x.valid);
@@ -244,12 +254,14 @@ void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence
   }
   const float *solved = w.solved + j * c->P * 256;
   const Values values = values_of(c, x, w.v, solved, w.written, c->P);
-  value_gradients(c, w, R, seq, h, solved);
+  value_gradients(c, w, R, live, seq, h, solved);
   for (int r = 0; r < c->readers; ++r) transpose(w.rowsT[r], w.rows[r], c->P);
   for (int i = 0; i < c->writers; ++i) transpose(w.valueT[i], values.of[i], c->P);
-  key_gradients(c, w, w.S + j * c->nS, R);
-  if (c->ddecay) decay_gradients(c, w, R, seq, h, w.S + (j + 1) * c->nS);
+  key_gradients(c, w, w.S + j * c->nS, R, live);
+  if (c->ddecay) decay_gradients(c, w, R, seq, h, live ? w.S + (j + 1) * c->nS : nullptr);
   store_gradients(c, w, seq, h);
+  if (t == seq.t0 && !c->ds0) return;
+  w.live[head] = true;
   each_panels(c, [&](int64_t p, int64_t panels) {
     for (int64_t b = 0; b < c->nb; ++b) {
       float *at = R + (p * c->nb + b) * 256;
@@ -263,8 +275,10 @@ void backward_chunk(const Gated *c, BackwardScratch &w, float *R, const Sequence
 void backward_heads(const Gated *c, BackwardScratch &w, const Sequence &seq, const Heads &heads) {
   const int64_t length = seq.t1 - seq.t0, size = SEGMENT * C, count = heads.to - heads.from;
   const auto state = [&](int64_t h) { return (seq.at * c->H + h) * c->D * c->V; };
-  for (int64_t i = 0; i < count; ++i)
+  for (int64_t i = 0; i < count; ++i) {
     panels_in(c, w.R + i * c->nS, c->gs ? c->gs + state(heads.from + i) : nullptr);
+    w.live[i] = c->gs;
+  }
   for (int64_t segment = (length + size - 1) / size; segment-- > 0;) {
     const int64_t t = seq.t0 + segment * size, left = seq.t1 - t < size ? seq.t1 - t : size;
     const int64_t chunks = (left + C - 1) / C;
@@ -272,8 +286,8 @@ void backward_heads(const Gated *c, BackwardScratch &w, const Sequence &seq, con
     for (int64_t i = 0; i < count; ++i) {
       const int64_t h = heads.from + i;
       memcpy(w.S, c->kept + ((first_slot(c, seq) + segment) * c->H + h) * c->nS, c->nS * sizeof(float));
-      recompute(c, w, seq, heads, h, t, chunks);
-      for (int64_t j = chunks; j-- > 0;) backward_chunk(c, w, w.R + i * c->nS, seq, h, t + j * C, j);
+      recompute(c, w, seq, heads, h, t, chunks, c->ddecay && w.live[i]);
+      for (int64_t j = chunks; j-- > 0;) backward_chunk(c, w, i, seq, h, t + j * C, j);
     }
   }
   for (int64_t i = 0; i < count && c->ds0; ++i) panels_out(c, c->ds0 + state(heads.from + i), w.R + i * c->nS);

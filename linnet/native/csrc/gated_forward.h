@@ -45,10 +45,10 @@ void solve(float *rows, const float *A, const float *beta) {
   }
 }
 
-// What the eraser writes into some panels: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk.
+// What the eraser writes into some panels: x of DELTA (times beta it is written), or -u of RWKV-7; from S before the chunk (null: zero).
 void erased(const Gated *c, const Chunk &x, Ahead &ahead, float *rows, const float *v, const float *S, int64_t panels) {
   const Term mixed = c->rule == REMOVAL ? Term{x.A[H][K], v} : Term{};
-  lookup({{rows, 0, 16, 16, false}, 1, {mixed, {}}, x.past[H], S, c->nb, c->nb * 256, &ahead}, panels);
+  lookup({{rows, 0, 16, 16, false}, 1, {mixed, {}}, x.past[H], S, S ? c->nb : 0, c->nb * 256, &ahead}, panels);
   for (int64_t p = 0; p < panels; ++p, rows += 256, v += 256) {
     for (int i = 0; i < 256; i += VL) store(rows + i, (c->rule == DELTA ? load(v + i) : (vf){}) - load(rows + i));
     solve(rows, x.A[H][c->rule == DELTA ? K : B], c->rule == DELTA ? x.beta : nullptr);
@@ -92,6 +92,7 @@ struct ForwardScratch {
   Near near;
   float *S,  // of each head of the task
        *v, *solved, *room;
+  bool live[MOST_HEADS];  // false: the state of a head is still zero, and reading it can be skipped
 };
 
 void forward_room(const Gated *c, int64_t heads, Arena &a, ForwardScratch &w) {
@@ -101,23 +102,27 @@ void forward_room(const Gated *c, int64_t heads, Arena &a, ForwardScratch &w) {
   w.solved = a.take(PAIR * 256), w.room = a.take(PAIR * 256);
 }
 
-void forward_chunk(const Gated *c, ForwardScratch &w, float *state, const Sequence &seq, int64_t h, int64_t t,
-                   int64_t &faults) {
+// `head`: of the task; `keep`: something comes after the chunk.
+void forward_chunk(const Gated *c, ForwardScratch &w, int64_t head, const Sequence &seq, int64_t h, int64_t t,
+                   bool keep, int64_t &faults) {
   Chunk &x = w.x;
+  float *state = w.S + head * c->nS;
+  const bool live = w.live[head];
   load_chunk(c, x, seq, h, t, true, &faults);
   if (!load_values(w.v, gated_v(c, seq, h, t), c->V, x.valid)) faults |= NOT_FINITE;
   pair_scores(c, x, true);
   each_panels(c, [&](int64_t p, int64_t panels) {
     float *S = state + p * c->nb * 256;
     const float *v = w.v + p * 256;
-    if (c->rule != PLAIN) erased(c, x, w.near.ahead, w.solved, v, S, panels);
+    if (c->rule != PLAIN) erased(c, x, w.near.ahead, w.solved, v, live ? S : nullptr, panels);
     const Values values = values_of(c, x, v, w.solved, w.room, panels);
     float *out = c->out + ((seq.b * c->T + t) * c->H + h) * c->V + p * 16;
     const RowsOut o = {out, c->H * c->V, x.n, columns_left(c, p, panels), c->stream};
     const Term own = {x.A[Q][K], values.of[K]}, other = c->writers > 1 ? Term{x.A[Q][B], values.of[B]} : Term{};
-    lookup({o, 1, {own, other}, x.past[Q], S, c->nb, c->nb * 256, &w.near.ahead}, panels);
-    carry_panels(c, x, w.near.ahead, S, S, values, panels);
+    lookup({o, 1, {own, other}, x.past[Q], S, live ? c->nb : 0, c->nb * 256, &w.near.ahead}, panels);
+    if (keep) carry_panels(c, x, w.near.ahead, S, S, values, panels);
   });
+  w.live[head] = true;
 }
 
 // A block is a segment, or as much of it as may be near; the first is one chunk, since nothing brought it near.
@@ -126,8 +131,10 @@ void forward_heads(const Gated *c, ForwardScratch &w, const Sequence &seq, const
   int64_t fit = NEAR_BYTES / (4 * C * count * token_floats(c, false)), size = 1;
   const int64_t most = fit < 1 ? 1 : fit > SEGMENT ? SEGMENT : fit;
   const auto state = [&](int64_t h) { return (seq.at * c->H + h) * c->D * c->V; };
-  for (int64_t i = 0; i < count; ++i)
+  for (int64_t i = 0; i < count; ++i) {
     panels_in(c, w.S + i * c->nS, c->s0 ? c->s0 + state(heads.from + i) : nullptr);
+    w.live[i] = c->s0;
+  }
   for (int64_t t = seq.t0, next; t < seq.t1; t = next, size = size * 2 < most ? size * 2 : most) {
     next = t + size * C < seq.t1 ? t + size * C : seq.t1;
     const int64_t after = size * 2 < most ? size * 2 : most;
@@ -139,7 +146,7 @@ void forward_heads(const Gated *c, ForwardScratch &w, const Sequence &seq, const
           memcpy(c->kept + ((first_slot(c, seq) + (at - seq.t0) / (SEGMENT * C)) * c->H + h) * c->nS, w.S + i * c->nS,
                  c->nS * sizeof(float));
         w.near.start(c, seq, heads, false);
-        forward_chunk(c, w, w.S + i * c->nS, seq, h, at, faults);
+        forward_chunk(c, w, i, seq, h, at, c->s_out || at + C < seq.t1, faults);
       }
     }
   }

@@ -175,6 +175,10 @@ Span span_of(const Attention *c, int64_t seq) {
 // valid[i] = 1 where token t + i is there and (masked) real.
 void fill_valid(float *valid, const Attention *c, const Span &sp, int64_t t, int64_t n, bool masked) {
   const uint8_t *mask = masked && c->mask ? c->mask + sp.b * c->Tk + t : nullptr;
+  if (n == C && !mask) {
+    for (int i = 0; i < NT; ++i) store(valid + i * VL, splat(1.0f));
+    return;
+  }
   for (int i = 0; i < C; ++i) valid[i] = i < n && (!mask || mask[i]) ? 1.0f : 0.0f;
 }
 
@@ -200,8 +204,7 @@ INLINE void plan_ahead(const Shape &s, Scratch &w, const Span &sp, const Place &
                        bool keys, bool grads) {
   const Attention *c = s.c;
   const int64_t h = at.h0, t = at.soon, more = at.h1 - at.h0 - 1;
-  w.ahead = Ahead();
-  w.ahead.tokens = at.share;
+  w.ahead.clear(at.share);
   if (at.share < 1) return;
   if (queries) w.ahead.add(q_rows(c, sp, h, t), more * c->q_strides.h + c->D);
   if (keys) w.ahead.add(k_rows(c, sp, h, t), more * c->k_strides.h + c->D);

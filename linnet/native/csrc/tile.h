@@ -44,6 +44,14 @@ struct Ahead {
   int64_t products = 1, all = 1, due = 0;  // `all` units in so many products
   const float *p = nullptr;
 
+  void clear(int64_t of_tokens) {  // the rows need not be
+    tensors = at = 0;
+    tokens = of_tokens;
+    i = left = due = all = 0;
+    products = 1;
+    p = nullptr;
+  }
+
   void add(Rows x, int64_t width) {
     row[tensors] = x.p;
     stride[tensors] = x.stride;

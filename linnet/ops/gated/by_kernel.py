@@ -40,15 +40,18 @@ def by_kernel(call: Call, x: Inputs, plain: Plain) -> tuple[Tensor, MatrixState 
     decay = x.decay
     if decay is not None:
         decay = decay if decay.ndim == 4 else decay[..., None]
-        decay = decay.expand(x.q.shape[0], -1, -1, -1)
-    given = [y if y is None or y.dtype == torch.float32 else y.float() for y in (*x._replace(decay=decay), call.s)]
+        decay = decay if decay.shape[0] == x.q.shape[0] else decay.expand(x.q.shape[0], -1, -1, -1)
+    given = [x.q, x.k, x.v, decay, x.beta, x.erase, x.rate, call.s]
+    for i, y in enumerate(given):
+        if y is not None and y.dtype is not torch.float32:
+            given[i] = y.float()
     mask = None if call.mask is None else dense(call.mask, torch.bool)
     how = _How(mask, call.offsets, call.output_final_state, plain)
     if wants_graph(*given):
         out, s = _Kernel.apply(how, *given)
     else:
         out, s, _ = _forward(how, given, keep=False)
-    return out.to(call.dtype), MatrixState(s) if call.output_final_state else None
+    return out if call.dtype is torch.float32 else out.to(call.dtype), None if s is None else MatrixState(s)
 
 
 def _forward(how: _How, given: Any, keep: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:

@@ -27,6 +27,7 @@ from ..prologue import Contract, begin, finish, on_torch
 from ..state import MatrixState
 from .by_kernel import by_kernel
 from .decay_chunked import chunks
+from .usual import usual
 from .values import check_values
 
 CHUNK = 32  # 16 to 64 are about equally fast at D = 16 to 64; every value gives the same result
@@ -81,8 +82,10 @@ def decayed_attention(
     other than the CPU (see causal.py). With a decay per channel the native kernel keeps digits, not bits: a strong one
     changes how its chunk of 16 tokens is rounded.
     """
-    _check(q, k, v, decay)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
+    if (ready := usual(Inputs(q, k, v, decay), how, CHUNK)) is not None:
+        return by_kernel(ready, Inputs(q, k, v, decay), partial(_plain, how))
+    _check(q, k, v, decay)
     sizes = (*q.shape[2:], v.shape[3])
     tokens = (q, k, v, decay)
     kernel = partial(refused_sequence, *tokens)

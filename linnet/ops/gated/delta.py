@@ -31,6 +31,7 @@ from .by_kernel import by_kernel
 from .decay import FORGOTTEN
 from .decay import state_bytes as state_bytes
 from .delta_chunked import chunked, plain
+from .usual import usual
 from .values import check_values
 
 CHUNK = 32  # 16 and 64 train more slowly at D = 16 and 45, V = 64; every value gives the same result
@@ -86,8 +87,10 @@ def delta_rule(
     No output depends on a later token, NaN and infinity included; exceptions: gradients, torch.compile, and devices
     other than the CPU (see causal.py).
     """
-    _check(q, k, v, beta, decay)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
+    if (ready := usual(Inputs(q, k, v, decay, beta), how, CHUNK)) is not None:
+        return by_kernel(ready, Inputs(q, k, v, decay, beta), partial(_plain, how))
+    _check(q, k, v, beta, decay)
     sizes = (*q.shape[2:], v.shape[3])
     tokens = (q, k, v, beta, decay)
     kernel = partial(refused_sequence, *tokens)

@@ -34,6 +34,7 @@ from ..prologue import Contract, begin, finish, on_torch
 from ..state import MatrixState
 from .by_kernel import by_kernel
 from .decay import state_bytes as state_bytes
+from .usual import usual
 from .values import check_values
 
 CHUNK = 16  # tokens per triangular system, rounded up to a power of two: 32 and 64 are slower; the result is the same
@@ -77,8 +78,10 @@ def wkv7(
 
     No output depends on a later token, NaN and infinity included; for the exceptions see causal.py.
     """
-    _check(r, decay, k, v, remove, rate)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)
+    if (ready := usual(Inputs(r, k, v, decay, None, remove, rate), how, CHUNK)) is not None:
+        return by_kernel(ready, Inputs(r, k, v, decay, None, remove, rate), partial(_plain, how))
+    _check(r, decay, k, v, remove, rate)
     sizes = (*r.shape[2:], v.shape[3])
     tokens = (r, decay, k, v, remove, rate)
     kernel = partial(refused_sequence, *tokens)
