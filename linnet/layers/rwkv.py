@@ -115,7 +115,7 @@ class RWKV7(MatrixMixer):
         (r, g, k, remove, rate), v, gate, newest = self._project(x, state, mask)
         y, new = wkv7(r, g, k, v, remove, rate, **self.how(state, mask))
         assert new is not None
-        y = layer_norm(y, eps=self.norm_eps).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
+        y = torch.addcmul(self.norm_bias, layer_norm(y, eps=self.norm_eps).flatten(2), self.norm_weight)  # by head
         present = (r * k * self.bonus.view(r.shape[2:])).sum(-1, keepdim=True) * v  # [B,T,H,V]
         return self.out((y + present.flatten(2)) * gate), MatrixState(new.s, newest)
 
@@ -142,7 +142,7 @@ class RWKV7(MatrixMixer):
         g = -exp(-0.5) * torch.sigmoid(speed)  # no channel loses more than 1 - e^-0.61 = 45 % at a token
         length = k.new_full((D,), D**-0.5)
         remove = rms_norm((k * self.remove).unflatten(-1, (heads, D)), length, SHORTEST / D)  # x / |x|
-        k = k * (1 + (rate - 1) * self.replace)
+        k = k * torch.addcmul(1 - self.replace, rate, self.replace)  # 1 + (rate - 1) replace
         r, g, k, rate = (y.unflatten(-1, (heads, D)) for y in (r, g, k, rate))
         return (r, g, k, remove, rate), v.unflatten(-1, (heads, V)), gate, newest
 

@@ -125,7 +125,6 @@ def test_tables_of_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["--limit", "0"], "--limit is 0"),
         (["--plot", "ops.svg"], "draws the linear family"),
         (["--json", "--markdown"], "leave one out"),
-        (["--family", "gates"], "unknown family 'gates'"),
     ],
 )
 def test_a_bad_option_is_one_sentence(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
