@@ -120,7 +120,7 @@ HOMES = {
     "matplotlib": {"labs/report"},
     "fast_transformers": {"labs/bench"},
     "fla": {"labs/bench"},
-    "transformers": {"hf"},
+    "transformers": {"hf", "labs/bench"},
     "lm_eval": {"labs/fewshot"},
     "tokenizers": {"data", "hf"},
     "soundfile": {"data"},

@@ -21,11 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, silu
+from torch.nn.functional import logsigmoid
 
 from ..errors import ArgumentError, whole
 from ..feature_maps.common import positive_float
 from ..ops.checks import check_scale
+from ..ops.fused.gate import gate as silu_gate
 from ..ops.fused.projection import rotate_heads
 from ..ops.gated.decay import decayed_attention
 from ..ops.state import MatrixState
@@ -82,7 +83,7 @@ class Decayed(MatrixMixer):
         out, new = decayed_attention(q, k, v, self.decay(x), **self.how(state, mask))
         assert new is not None
         y = self.norm(out).flatten(2)
-        return self.out(y * silu(gate) if self.gate else y), MatrixState(new.s, state.x)
+        return self.out(silu_gate(y, gate) if self.gate else y), MatrixState(new.s, state.x)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,H,T,T]: the share of the value v_j in S_t^T q_t, before norm and gate."""

@@ -20,6 +20,7 @@ from torch.nn.functional import silu, softplus
 from ..errors import whole
 from ..feature_maps.common import positive_float
 from ..ops.conv.short_conv import short_conv
+from ..ops.fused.gate import gate
 from ..ops.fused.norm import rms_norm
 from ..ops.gated.selective_scan import selective_scan
 from ..ops.state import ConvState, MatrixState
@@ -76,7 +77,7 @@ class Mamba(MatrixMixer):
         u, z, past = self._inputs(x, state, mask)
         y, new = selective_scan(u, *self._selected(u), **self.how(state, mask))
         assert new is not None
-        return self.out((y + self.skip * u) * silu(z)), MatrixState(new.s, past)
+        return self.out(gate(y, z, u, self.skip)), MatrixState(new.s, past)
 
     def attention_map(self, x: Tensor) -> Tensor:
         """[B,E',T,T]: the share of u_j in y_t before the gate, channel by channel; the skip is on the diagonal."""

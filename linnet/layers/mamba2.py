@@ -21,6 +21,7 @@ from torch.nn.functional import silu, softplus
 from ..errors import whole
 from ..feature_maps.common import positive_float
 from ..ops.conv.short_conv import short_conv
+from ..ops.fused.gate import gate
 from ..ops.fused.norm import rms_norm
 from ..ops.gated.decay import decayed_attention
 from ..ops.state import ConvState, MatrixState
@@ -81,8 +82,9 @@ class Mamba2(MatrixMixer):
         scaled = (v * dt[..., None]).to(v.dtype)
         out, new = decayed_attention(c, b, scaled, self.decay(dt), **self.how(state, mask))
         assert new is not None
-        y = (out + self.skip[:, None] * v).flatten(2)
-        return self.out(self._normed(y * silu(z))), MatrixState(new.s, past)
+        skip = self.skip.repeat_interleave(self.matrix[2])
+        y = gate(out.flatten(2), z, v.flatten(2), skip)
+        return self.out(self._normed(y)), MatrixState(new.s, past)
 
     def _normed(self, y: Tensor) -> Tensor:  # [B,T,HV]
         if self.n_groups == 1:

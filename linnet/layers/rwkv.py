@@ -23,12 +23,12 @@ from math import exp, log
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from ..errors import ArgumentError, whole
 from ..feature_maps.common import positive_float
 from ..ops.conv.short_conv import short_conv
-from ..ops.fused.norm import layer_norm
+from ..ops.fused.norm import layer_norm, rms_norm
+from ..ops.fused.token_shift import mixtures
 from ..ops.gated.wkv import wkv, wkv_weights
 from ..ops.gated.wkv7 import wkv7
 from ..ops.state import ConvState, MatrixState
@@ -37,6 +37,8 @@ from .matrix import MatrixMixer, only_causal
 from .mixer import Shared
 
 VALUES = "rwkv7.values"  # of the first layer
+
+SHORTEST = 1e-24  # added to |x|^2, so that a key of zeros stays one
 
 
 class RWKV4(MatrixMixer):
@@ -141,7 +143,7 @@ class RWKV7(MatrixMixer):
         (r, g, k, remove, rate), v, gate, newest = self._project(x, state, mask, shared)
         y, new = wkv7(r, g, k, v, remove, rate, **self.how(state, mask))
         assert new is not None
-        y = layer_norm(y, eps=self.norm_eps).flatten(2) * self.norm_weight + self.norm_bias  # each head by itself
+        y = torch.addcmul(self.norm_bias, layer_norm(y, eps=self.norm_eps).flatten(2), self.norm_weight)  # by head
         present = (r * k * self.bonus.view(r.shape[2:])).sum(-1, keepdim=True) * v  # [B,T,H,V]
         return self.out((y + present.flatten(2)) * gate), MatrixState(new.s, newest)
 
@@ -161,14 +163,15 @@ class RWKV7(MatrixMixer):
         """(r, log decay, k, remove, rate) [B,T,H,D], v [B,T,H,V], gate [B,T,H V], the newest input."""
         x, change, newest = shifted(x, state, mask)
         heads, D, V = self.matrix
-        for_r, for_k, for_v, for_decay, for_rate, for_gate = (x + m * change for m in self.shift.chunk(6))
+        for_r, for_k, for_v, for_decay, for_rate, for_gate = mixtures(x, change, self.shift.view(6, -1))
         r, k, v = self.r(for_r), self.k(for_k), self._values(for_v, shared)
         speed = self.decay_out(torch.tanh(self.decay_in(for_decay))) + self.decay_bias
         rate = torch.sigmoid(self.rate_out(self.rate_in(for_rate)) + self.rate_bias)
         gate = self.gate_out(torch.sigmoid(self.gate_in(for_gate)))
         g = -exp(-0.5) * torch.sigmoid(speed)  # no channel loses more than 1 - e^-0.61 = 45 % at a token
-        remove = normalize((k * self.remove).unflatten(-1, (heads, D)), dim=-1)
-        k = k * (1 + (rate - 1) * self.replace)
+        length = k.new_full((D,), D**-0.5)
+        remove = rms_norm((k * self.remove).unflatten(-1, (heads, D)), length, SHORTEST / D)  # x / |x|
+        k = k * torch.addcmul(1 - self.replace, rate, self.replace)  # 1 + (rate - 1) replace
         r, g, k, rate = (y.unflatten(-1, (heads, D)) for y in (r, g, k, rate))
         return (r, g, k, remove, rate), v.unflatten(-1, (heads, V)), gate, newest
 
@@ -187,6 +190,9 @@ class RWKV7(MatrixMixer):
 def shifted(x: Tensor, state: MatrixState, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return x [B,T,E] with zeros at padding, x_{t-1} - x_t over real tokens, and the newest of them [B,1,E]."""
     x = x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+    if mask is None and x.shape[1]:
+        before = torch.cat([state.x.to(x.dtype), x[:, :-1]], dim=1)
+        return x, before - x, x[:, -1:].to(state.x.dtype, copy=True)
     one_ago = x.new_tensor([1.0, 0.0]).expand(x.shape[-1], 2)  # the filter that selects the previous token
     kept = ConvState(state.x.to(x.dtype))
     before, new = short_conv(x, one_ago, initial_state=kept, output_final_state=True, mask=mask)

@@ -8,6 +8,8 @@ R rows, N columns of a row, D width of a head, P rows of the table of a rotation
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, get_num_threads
 
@@ -19,8 +21,11 @@ from .memory import empty
 NORM, NORM_BACKWARD = Function(structs.Norm), Function(structs.NormBackward)
 ACTIVATION, ACTIVATION_BACKWARD = Function(structs.Activation), Function(structs.ActivationBackward)
 CAUSAL_CONV, CAUSAL_CONV_BACKWARD = Function(structs.CausalConv), Function(structs.CausalConvBackward)
+GATE, GATE_BACKWARD = Function(structs.Gate), Function(structs.GateBackward)
+MIXTURES, MIXTURES_BACKWARD = Function(structs.Mixtures), Function(structs.MixturesBackward)
 ROTATE, CROSS_ENTROPY = Function(structs.Rotate), Function(structs.CrossEntropy)
 COLUMN_SUMS = Function(structs.ColumnSums)
+MOST_MIXTURES = 8
 ACTIVATIONS = {"relu": 0, "gelu": 1, "swiglu": 2}
 
 
@@ -71,6 +76,51 @@ def activation_backward(
 
 def _width(kind: str, N: int) -> int:
     return 2 * N if kind == "swiglu" else N
+
+
+def gate(x: Tensor, z: Tensor, u: Tensor | None, skip: Tensor | None) -> Tensor:
+    """Return (x + skip u) silu(z) [R,N]; the rows of z and u may lie apart."""
+    R, N = x.shape
+    out = empty(R, N)
+    GATE.call(
+        out=out, x=x, z=z, u=u, skip=_dense(skip),
+        rows=R, cols=N, z_stride=z.stride(0), u_stride=N if u is None else u.stride(0), threads=get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def gate_backward(
+    g: Tensor, x: Tensor, z: Tensor, u: Tensor | None, skip: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return dx, dz [R,N] and, if there is u, du [R,N] and dskip [N]."""
+    R, N = x.shape
+    dx, dz, du = empty(R, N), empty(R, N), None if u is None else empty(R, N)
+    dskip = None if u is None else x.new_zeros(N)
+    GATE_BACKWARD.call(
+        dx=dx, dz=dz, du=du, dskip=dskip, g=g, x=x, z=z, u=u, skip=_dense(skip),
+        rows=R, cols=N, z_stride=z.stride(0), u_stride=N if u is None else u.stride(0), threads=get_num_threads(),
+    )  # fmt: skip
+    return dx, dz, du, dskip
+
+
+def mixtures(x: Tensor, change: Tensor, share: Tensor) -> Tensor:
+    """Return x + share[k] change, [K,R,N] from [R,N], [R,N] and [K,N]; K is at most MOST_MIXTURES."""
+    (R, N), K = x.shape, len(share)
+    out = empty(K, R, N)
+    MIXTURES.call(out=out, x=x, change=change, share=share, rows=R, cols=N, count=K, threads=get_num_threads())
+    return out
+
+
+def mixtures_backward(grads: Sequence[Tensor | None], change: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dx, dchange [R,N] and dshare [K,N] from the gradient of each mixture, None for zeros."""
+    (R, N), K = change.shape, len(share)
+    dx, dchange, dshare = empty(R, N), empty(R, N), torch.zeros_like(share)
+    given = {f"g{k}": grads[k] if k < K else None for k in range(MOST_MIXTURES)}
+    MIXTURES_BACKWARD.call(
+        dx=dx, dchange=dchange, dshare=dshare, change=change, share=share, **given,
+        rows=R, cols=N, count=K, threads=get_num_threads(),
+    )  # fmt: skip
+    return dx, dchange, dshare
 
 
 def rotate(out: Tensor, x: Tensor, table: tuple[Tensor, Tensor] | None, first: int = 0, *, back: bool = False) -> None:

@@ -178,6 +178,54 @@ class ActivationBackward(Call):
 
 
 @declare
+class Gate(Call):
+    """(x + skip u) silu(z), the gate of a mixer."""
+
+    function = "linnet_gate"
+    fields = """
+        float*  out[rows,cols] x[rows,cols] z[rows,cols|z_stride] u[rows,cols|u_stride] skip[cols]
+        int64   rows cols z_stride u_stride threads
+    """
+
+
+@declare
+class GateBackward(Call):
+    """Gradients of a gate."""
+
+    function = "linnet_gate_backward"
+    fields = """
+        float*  dx[rows,cols] dz[rows,cols] du[rows,cols] dskip[cols]
+        float*  g[rows,cols] x[rows,cols] z[rows,cols|z_stride] u[rows,cols|u_stride] skip[cols]
+        int64   rows cols z_stride u_stride threads
+    """
+
+
+@declare
+class Mixtures(Call):
+    """x + share change for several shares: the token shift of RWKV."""
+
+    function = "linnet_mixtures"
+    fields = """
+        float*  out[count,rows,cols] x[rows,cols] change[rows,cols] share[count,cols]
+        int64   rows cols count threads
+    """
+
+
+@declare
+class MixturesBackward(Call):
+    """Gradients of the mixtures, from one gradient for each."""
+
+    function = "linnet_mixtures_backward"
+    fields = """
+        float*  dx[rows,cols] dchange[rows,cols] dshare[count,cols]
+        float*  g0[rows,cols] g1[rows,cols] g2[rows,cols] g3[rows,cols]
+        float*  g4[rows,cols] g5[rows,cols] g6[rows,cols] g7[rows,cols]
+        float*  change[rows,cols] share[count,cols]
+        int64   rows cols count threads
+    """
+
+
+@declare
 class Rotate(Call):
     """Rotary positions, there or back."""
 

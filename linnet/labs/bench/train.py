@@ -3,7 +3,8 @@
     step = forward, backward and AdamW on `tokens` tokens, as tokens / T sequences of T
 
 6 layers, width 256, 8 heads, MLP 4x, 256 characters (the preset char-6x256). The models differ only in their mixer;
-ReBased has queries and keys of width 16, as in its paper. All take turns in one process with an sgemm in every round.
+ReBased has queries and keys of width 16, as in its paper; Mamba and Mamba-2 are twice as wide as the model, as in
+theirs. All take turns in one process with an sgemm in every round.
 E model width, H heads, D width of q and k, V of v, F features, T length, N vocabulary.
 """
 
@@ -18,8 +19,10 @@ from ...errors import unknown
 from .checks import check_given, check_rounds, cores
 
 PRESET = "char-6x256"
-CHANGES: dict[str, dict[str, Any]] = {"elu": {}, "rebased": {"key_dim": 16}, "softmax": {}}
-BASELINE = "softmax"
+USUAL = ("elu", "rebased", "softmax")
+RECURRENT = ("retnet", "gla", "mamba2", "delta", "gated_delta", "kda", "rwkv7", "mamba", "rwkv4")
+CHANGES: dict[str, dict[str, Any]] = {name: {} for name in USUAL + RECURRENT} | {"rebased": {"key_dim": 16}}
+BASELINE, YARDSTICK = "softmax", "elu"
 FEWEST_ROUNDS = 3
 QUICK: dict[str, Any] = {"lengths": (256, 1024), "rounds": FEWEST_ROUNDS}
 
@@ -30,7 +33,7 @@ class TrainSettings:
 
     known: ClassVar[Collection[str]] = tuple(CHANGES)
     lengths: tuple[int, ...] = (256, 1024, 4096)
-    mixers: tuple[str, ...] = tuple(CHANGES)
+    mixers: tuple[str, ...] = USUAL
     threads: int = min(2, cores())
     tokens: int = 4096
     rounds: int = 7
@@ -103,13 +106,14 @@ def subject(mixer: str, length: int, tokens: int, *, preset_name: str = PRESET, 
 
     features = getattr(model.blocks[0].mixer, "feature_map", None)
     width = None if features is None else features.feature_dim
-    return Subject(step, step_flops(config, width, length, tokens), model.parameter_count())
+    flops = step_flops(config, width, length, tokens) if mixer in USUAL else None
+    return Subject(step, flops, model.parameter_count())
 
 
 def race(settings: TrainSettings, length: int, **changes: Any) -> dict[str, Any]:
     """Return one row: every mixer at one length."""
     subjects = {name: partial(subject, name, length, settings.tokens, **changes) for name in settings.mixers}
-    return compare(settings, length, subjects, {"ratio": (BASELINE,)})
+    return compare(settings, length, subjects, {"ratio": (BASELINE,), "ratio_elu": (YARDSTICK,)})
 
 
 def compare(

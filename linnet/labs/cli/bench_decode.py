@@ -20,7 +20,8 @@ from ..bench.decode import ALL, MIXERS, QUICK, DecodeJob, DecodeSettings, plan, 
 from . import bench_decode_plot, bench_decode_show
 from .bench import check_plot
 from .bench_frame import measuring, new_document, publish
-from .options import given
+from .bench_show import in_markdown
+from .options import check_one_format, given
 
 EPILOG = """\
 Time one decoding step of the image models of "Transformers are RNNs" (8 or 16
@@ -72,6 +73,7 @@ def run_decode(
     *,
     quick: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
+    markdown: Annotated[bool, FLAG] = False,
     preset: str = "mnist",
     batch: Annotated[list[int] | None, NUMBERS] = None,
     threads: Annotated[list[int] | None, NUMBERS] = None,
@@ -93,6 +95,8 @@ def run_decode(
         Batch 1, the most threads, 3 rounds; other options still apply.
     json
         Print one JSON document, and nothing else, on standard output.
+    markdown
+        Print the tables in Markdown.
     preset
         mnist (8 layers) or cifar10 (16 layers).
     batch
@@ -119,6 +123,7 @@ def run_decode(
     soak
         Also decode this many tokens of one stream: do time and memory stay flat?
     """
+    check_one_format(json, markdown)
     options = given(context=context, rounds=rounds, soak=soak, batches=batch, threads=threads, weights=weights)
     options |= given(mixers=None if mixers is None else every(mixers))
     parts = {"preset": preset, "recompute": recompute, "steps": steps, "images": images, "curve": plot is not None}
@@ -126,7 +131,8 @@ def run_decode(
     check_plot(plot, Settings())  # checks the file name only: the default settings contain the section ops
     document = measure(settings, Console(stderr=True))
     drawn = plot if document["rows"].get("curve") else None
-    publish(document, json, bench_decode_show.show, drawn, bench_decode_plot.draw, trustworthy)
+    show = in_markdown(bench_decode_show.show) if markdown else bench_decode_show.show
+    publish(document, json, show, drawn, bench_decode_plot.draw, trustworthy)
 
 
 def every(mixers: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -105,6 +106,28 @@ def show_long(rows: list[Row], console: Console) -> None:
     print_table(console, title, table)
 
 
+def show_gated(rows: list[Row], console: Console) -> None:
+    for key, group in grouped(rows, ("mode", "threads", "streams", "length", "head_dim")):
+        title = (
+            f"{key[0]}, threads {key[1]}, {key[2]} x {key[3]:,}, width {key[4]}: ms, / elu + 1, then time / linnet's"
+        )
+        print_table(console, title, gated_table(group))
+
+
+def gated_table(rows: list[Row]) -> Table:
+    """Show the time of the baseline, that time / the time of elu + 1, then each time / the baseline's time."""
+    names = [name for name in timed(rows) if name not in {row["baseline"] for row in rows} | {"elu + 1"}]
+    table = new_table("rule", "ms", "/ elu + 1", *names)
+    for row in rows:
+        entries = row["competitors"]
+        base, of_elu = entries.get(row["baseline"] or ""), "-"
+        ms = "-" if base is None else f"{base['min_s'] * 1e3:.2f} ({base['median_s'] * 1e3:.2f})"
+        if "of_elu" in row:
+            of_elu = ratio({"ratio": row["of_elu"], "ratio_median": row["of_elu_median"]})
+        table.add_row(row["rule"], ms, of_elu, *(ratio(entries.get(name, {})) for name in names))
+    return table
+
+
 def show_build(rows: list[Row], console: Console) -> None:
     for row in rows:
         done = row["status"] == "ok"
@@ -119,12 +142,13 @@ SECTIONS: dict[str, Callable[[list[Row], Console], None]] = {
     "block": show_block,
     "long": show_long,
     "build": show_build,
+    "gated": show_gated,
 }
 
 
 def races(document: Row) -> list[Row]:
     """Return the rows in which competitors were checked and timed."""
-    return document["rows"].get("ops", []) + document["rows"].get("quadratic", [])
+    return [row for section in ("ops", "quadratic", "gated") for row in document["rows"].get(section, [])]
 
 
 def notes(document: Row, console: Console) -> None:
@@ -132,7 +156,7 @@ def notes(document: Row, console: Console) -> None:
     missing: dict[tuple[str, str], list[str]] = {}
     worst = 0.0
     for row in races(document):
-        case = f"{row['streams']} x {row['length']:,} {row['mode']}"
+        case = f"{row['rule']} " * ("rule" in row) + f"{row['streams']} x {row['length']:,} {row['mode']}"
         if "left_out" in row:
             missing.setdefault(("case", row["left_out"]), []).append(case)
         for name, entry in row["competitors"].items():
@@ -148,8 +172,8 @@ def notes(document: Row, console: Console) -> None:
         where = "" if len(cases) > 4 else f" ({', '.join(cases)})"
         style = "bold red" if reason.startswith(("wrong", "failed")) else ""
         console.print(Text(f"{name}: {reason}{where}", style=style))
-    if "ops" in document["rows"]:
-        for name in timed(document["rows"]["ops"]):
+    for section in ("ops", "gated"):
+        for name in timed(document["rows"].get(section, [])):
             console.print(Text(f"{name}: {document['competitors'].get(name, '')}", style="dim"))
 
 
@@ -167,6 +191,19 @@ def print_interrupted(document: Row, console: Console) -> None:
 def print_table(console: Console, title: str, table: Table) -> None:
     console.print(Text(f"\n{title}", style="bold"))
     console.print(table)
+
+
+def in_markdown(show: Callable[[Row, Console], None]) -> Callable[[Row, Console], None]:
+    """Return `show` with its tables as those of Markdown."""
+
+    class Markdown(Console):
+        def print(self, *objects: Any, **how: Any) -> None:
+            for one in objects:
+                if isinstance(one, Table):
+                    one.box, one.padding = box.MARKDOWN, (0, 1, 0, 1)
+            super().print(*objects, **how)
+
+    return lambda document, console: show(document, Markdown(file=console.file, width=400))
 
 
 def new_table(*columns: str) -> Table:

@@ -18,8 +18,8 @@ from ..bench import train as text_model
 from ..bench.recall import RecallSettings
 from ..bench.train import TrainSettings
 from .bench_frame import measuring, new_document
-from .bench_show import mebibytes, new_table, print_interrupted, print_table, provenance
-from .options import given
+from .bench_show import in_markdown, mebibytes, new_table, print_interrupted, print_table, provenance
+from .options import check_one_format, given
 
 EPILOG = """\
 Time a whole training step (forward, backward, AdamW) of a character model with
@@ -36,13 +36,16 @@ with its features as torch tensors: "indexed" gathers x_i x_j, "products" uses
 matrix products, which is faster. Each has two chunked forms; ratios are to the
 faster one.
 
-Three examples
+Four examples
 
     linnet bench train --quick
         half a minute: 256 and 1,024 tokens, 3 rounds
 
     linnet bench train --recall --threads 1
         half a minute: 64 sequences of 256 tokens, 16 of 1,024
+
+    linnet bench train --mixers all --lengths 1024
+        the recurrent mixers too, next to elu
 
     linnet bench train --json > train.json
         lengths 256, 1,024 and 4,096 on 2 threads, as JSON
@@ -57,6 +60,7 @@ def run_train(
     recall: Annotated[bool, FLAG] = False,
     quick: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
+    markdown: Annotated[bool, FLAG] = False,
     lengths: Numbers = None,
     mixers: Annotated[list[str] | None, SEVERAL] = None,
     threads: int | None = None,
@@ -73,12 +77,14 @@ def run_train(
         Lengths 256 and 1,024 in 3 rounds; other options still apply.
     json
         Print one JSON document, and nothing else, on standard output.
+    markdown
+        Print the tables in Markdown.
     lengths
         Tokens per sequence; default: 256 1024 4096 (recall: 256 1024).
     mixers
-        elu, rebased, softmax (recall: also taylor, delta, "indexed batched",
-        "indexed loop", "products batched", "products loop"); default: all. A ratio needs both
-        of its mixers.
+        elu, rebased, softmax, retnet, gla, mamba2, delta, gated_delta, kda, rwkv7, mamba, rwkv4, or all; default: the
+        first three. Recall: elu, rebased, softmax, taylor, delta, "indexed batched", "indexed loop",
+        "products batched", "products loop"; default: all. A ratio needs both of its mixers.
     threads
         Number of threads; default: 2.
     tokens
@@ -86,11 +92,13 @@ def run_train(
     rounds
         Rounds per length, at least 3; default: 7.
     """
-    options = given(threads=threads, tokens=tokens, rounds=rounds, lengths=lengths, mixers=mixers)
+    check_one_format(json, markdown)
     settings = RecallSettings if recall else TrainSettings
+    every = list(settings.known) if mixers == ["all"] else mixers
+    options = given(threads=threads, tokens=tokens, rounds=rounds, lengths=lengths, mixers=every)
     few = (recall_model if recall else text_model).QUICK if quick else {}
     document = measure(settings(**{**few, **options}), Console(stderr=True))
-    deliver(document, json, show)
+    deliver(document, json, in_markdown(show) if markdown else show)
 
 
 def measure(settings: TrainSettings, console: Console) -> dict[str, Any]:
@@ -114,11 +122,13 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 def table(row: dict[str, Any]) -> Table:
     ratios = {"faster than softmax": "ratio", "than indexed": "ratio_indexed", "than products": "ratio_products"}
+    of_elu = any("ratio_elu" in entry for entry in row["mixers"].values())
     shown = {title: key for title, key in ratios.items() if any(key in entry for entry in row["mixers"].values())}
-    drawn = new_table("mixer", "ms per step", "tokens/s", *shown, "% of sgemm", "MiB per step")
+    drawn = new_table("mixer", "ms per step", "tokens/s", *shown, *["/ elu"] * of_elu, "% of sgemm", "MiB per step")
     for name, entry in row["mixers"].items():
         ms = f"{entry['min_s'] * 1e3:.0f} ({entry['median_s'] * 1e3:.0f})"
         times = [f"{entry[key]:.2f} ({entry[key + '_median']:.2f})" for key in shown.values()]
+        times += [f"{1 / entry['ratio_elu']:.2f} ({1 / entry['ratio_elu_median']:.2f})"] * of_elu
         percent = "-" if entry["sgemm_percent"] is None else f"{entry['sgemm_percent']:.0f}"
         drawn.add_row(name, ms, f"{entry['tokens_per_s']:,.0f}", *times, percent, mebibytes(entry["extra_bytes"]))
     return drawn

@@ -111,6 +111,11 @@ static int check_activation(const C *c) {
 }
 
 template <class C>
+static int check_gate(const C *c) {
+  return check_rows(c, c->z_stride >= c->cols && !c->u == !c->skip && (!c->u || c->u_stride >= c->cols));
+}
+
+template <class C>
 static int check_conv(const C *c) {
   return check_rows(c, c->kernel_size >= 1 && c->length >= 1 && c->rows % c->length == 0);
 }
@@ -119,6 +124,10 @@ static int check(const linnet_norm_call *c) { return check_rows(c); }
 static int check(const linnet_norm_backward_call *c) { return check_rows(c); }
 static int check(const linnet_activation_call *c) { return check_activation(c); }
 static int check(const linnet_activation_backward_call *c) { return check_activation(c); }
+static int check(const linnet_gate_call *c) { return check_gate(c); }
+static int check(const linnet_gate_backward_call *c) { return !c->du == !c->u ? check_gate(c) : LINNET_BAD_ARGUMENT; }
+static int check(const linnet_mixtures_call *c) { return check_rows(c, c->count >= 1 && c->count <= 8); }
+static int check(const linnet_mixtures_backward_call *c) { return check_rows(c, c->count >= 1 && c->count <= 8); }
 static int check(const linnet_column_sums_call *c) { return check_rows(c); }
 static int check(const linnet_causal_conv_call *c) { return check_conv(c); }
 static int check(const linnet_causal_conv_backward_call *c) { return check_conv(c); }

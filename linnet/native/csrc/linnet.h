@@ -29,8 +29,9 @@ enum { LINNET_OK = 0, LINNET_BAD_ARGUMENT = 1, LINNET_NO_MEMORY = 2, LINNET_BAD_
 #define LINNET_LINEAR_CALLS(CALL) CALL(forward) CALL(backward) CALL(step)
 #define LINNET_GATED_CALLS(CALL) CALL(gated_forward) CALL(gated_backward)
 #define LINNET_ROW_CALLS(CALL)                                                                                    \
-  CALL(norm) CALL(norm_backward) CALL(activation) CALL(activation_backward) CALL(rotate) CALL(cross_entropy)      \
-  CALL(column_sums) CALL(causal_conv) CALL(causal_conv_backward)
+  CALL(norm) CALL(norm_backward) CALL(activation) CALL(activation_backward) CALL(gate) CALL(gate_backward)        \
+  CALL(mixtures) CALL(mixtures_backward) CALL(rotate) CALL(cross_entropy) CALL(column_sums)                       \
+  CALL(causal_conv) CALL(causal_conv_backward)
 #define LINNET_DECODE_CALLS(CALL) CALL(matmul)
 #define LINNET_ICL_CALLS(CALL) CALL(icl_gradient) CALL(icl_answers) CALL(icl_jacobian) CALL(icl_train)
 #define LINNET_SCAN_CALLS(CALL) CALL(selective_scan) CALL(selective_scan_backward) CALL(wkv) CALL(wkv_backward)

@@ -180,6 +180,69 @@ INLINE void activation_backward_row(const linnet_activation_backward_call *c, in
   });
 }
 
+// ---- the gate of a mixer: out = (x + skip u) silu(z); z and u may be columns of wider rows ---------------------------
+
+INLINE void gate_row(const linnet_gate_call *c, int64_t r) {
+  const int64_t N = c->cols;
+  const float *x = c->x + r * N, *z = c->z + r * c->z_stride, *u = c->u ? c->u + r * c->u_stride : nullptr;
+  float *y = c->out + r * N;
+  along(N, [&](int64_t i, auto v) {
+    vf a = v.get(x + i);
+    if (u) a += v.get(c->skip + i) * v.get(u + i);
+    v.put(y + i, a * activate<ACT_SWIGLU>(v.get(z + i), nullptr));
+  });
+}
+
+INLINE void gate_backward_row(const linnet_gate_backward_call *c, int64_t r, float *dskip) {
+  const int64_t N = c->cols, at = r * N;
+  const float *x = c->x + at, *g = c->g + at, *z = c->z + r * c->z_stride;
+  const float *u = c->u ? c->u + r * c->u_stride : nullptr;
+  along(N, [&](int64_t i, auto v) {
+    vf slope, a = v.get(x + i);
+    const vf gi = v.get(g + i), d = gi * activate<ACT_SWIGLU>(v.get(z + i), &slope);
+    if (u) {
+      const vf ui = v.get(u + i), s = v.get(c->skip + i);
+      a += s * ui;
+      v.put(c->du + at + i, d * s);
+      v.put(dskip + i, v.get(dskip + i) + d * ui);
+    }
+    v.put(c->dx + at + i, d);
+    v.put(c->dz + at + i, gi * a * slope);
+  });
+}
+
+// ---- token shift: mixtures of a row and of what the row before it adds, x + share change ----------------------------
+
+INLINE void mixtures_row(const linnet_mixtures_call *c, int64_t r) {
+  const int64_t N = c->cols;
+  const float *x = c->x + r * N, *change = c->change + r * N;
+  for (int64_t k = 0; k < c->count; ++k) {
+    const float *share = c->share + k * N;
+    float *y = c->out + (k * c->rows + r) * N;
+    along(N, [&](int64_t i, auto v) { v.put(y + i, v.get(x + i) + v.get(share + i) * v.get(change + i)); });
+  }
+}
+
+INLINE void mixtures_backward_row(const linnet_mixtures_backward_call *c, int64_t r, float *dshare) {
+  const int64_t N = c->cols, at = r * N;
+  const float *const grads[] = {c->g0, c->g1, c->g2, c->g3, c->g4, c->g5, c->g6, c->g7};
+  const float *change = c->change + at;
+  along(N, [&](int64_t i, auto v) {
+    vf dx = {}, dchange = {};
+    const vf by = v.get(change + i);
+    for (int64_t k = 0; k < c->count; ++k) {
+      if (!grads[k]) continue;
+      const vf g = v.get(grads[k] + at + i);
+      float *const to = dshare + k * N + i;
+      dx += g;
+      dchange += g * v.get(c->share + k * N + i);
+      v.put(to, v.get(to) + g * by);
+    }
+    v.put(c->dx + at + i, dx);
+    v.put(c->dchange + at + i, dchange);
+  });
+}
+
 // ---- rotation of the pairs (i, i + D/2) of every head; rows may be strided, and out may be x ------------------------
 
 INLINE void rotate_row(const linnet_rotate_call *c, int64_t r) {
@@ -313,6 +376,27 @@ int activation_backward(const linnet_activation_backward_call *c) {
   if (c->kind == ACT_GELU)
     return each_row_summed(c, N, [=](int64_t r, float *s) { activation_backward_row<ACT_GELU>(c, r, s); }, out);
   return each_row_summed(c, 2 * N, [=](int64_t r, float *s) { activation_backward_row<ACT_SWIGLU>(c, r, s); }, out);
+}
+
+int gate(const linnet_gate_call *c) {
+  return each_row(c, [=](int64_t r) { gate_row(c, r); });
+}
+
+int gate_backward(const linnet_gate_backward_call *c) {
+  const auto out = [=](int64_t i, float total) {
+    if (c->dskip) c->dskip[i] += total;
+  };
+  return each_row_summed(c, c->cols, [=](int64_t r, float *s) { gate_backward_row(c, r, s); }, out);
+}
+
+int mixtures(const linnet_mixtures_call *c) {
+  return each_row(c, [=](int64_t r) { mixtures_row(c, r); });
+}
+
+int mixtures_backward(const linnet_mixtures_backward_call *c) {
+  const auto out = [=](int64_t i, float total) { c->dshare[i] += total; };
+  const int64_t width = c->count * c->cols;
+  return each_row_summed(c, width, [=](int64_t r, float *s) { mixtures_backward_row(c, r, s); }, out);
 }
 
 int rotate(const linnet_rotate_call *c) {

@@ -38,6 +38,48 @@
   FIELD(const float *, hidden) /* [rows,width] with its bias */                                                   \
   FIELD(int64_t, rows) FIELD(int64_t, cols) FIELD(int64_t, width) FIELD(int64_t, kind) FIELD(int64_t, threads)
 
+// out = (x + skip u) silu(z)
+#define LINNET_FIELDS_gate(FIELD)                                                                                 \
+  FIELD(float *, out)        /* [rows,cols] */                                                                    \
+  FIELD(const float *, x)    /* [rows,cols] */                                                                    \
+  FIELD(const float *, z)    /* [rows,cols] by z_stride */                                                        \
+  FIELD(const float *, u)    /* [rows,cols] by u_stride (null: 0) */                                              \
+  FIELD(const float *, skip) /* [cols] (null where u is) */                                                       \
+  FIELD(int64_t, rows) FIELD(int64_t, cols) FIELD(int64_t, z_stride) FIELD(int64_t, u_stride)                     \
+  FIELD(int64_t, threads)
+
+#define LINNET_FIELDS_gate_backward(FIELD)                                                                        \
+  FIELD(float *, dx)         /* [rows,cols] */                                                                    \
+  FIELD(float *, dz)         /* [rows,cols] */                                                                    \
+  FIELD(float *, du)         /* [rows,cols] (null where u is) */                                                  \
+  FIELD(float *, dskip)      /* [cols] (null where u is) */                                                       \
+  FIELD(const float *, g)    /* [rows,cols] gradient of out */                                                    \
+  FIELD(const float *, x)    /* [rows,cols] */                                                                    \
+  FIELD(const float *, z)    /* [rows,cols] by z_stride */                                                        \
+  FIELD(const float *, u)    /* [rows,cols] by u_stride (null: 0) */                                              \
+  FIELD(const float *, skip) /* [cols] (null where u is) */                                                       \
+  FIELD(int64_t, rows) FIELD(int64_t, cols) FIELD(int64_t, z_stride) FIELD(int64_t, u_stride)                     \
+  FIELD(int64_t, threads)
+
+// out[k] = x + share[k] change, k < count <= 8
+#define LINNET_FIELDS_mixtures(FIELD)                                                                             \
+  FIELD(float *, out)          /* [count,rows,cols] */                                                            \
+  FIELD(const float *, x)      /* [rows,cols] */                                                                  \
+  FIELD(const float *, change) /* [rows,cols] */                                                                  \
+  FIELD(const float *, share)  /* [count,cols] */                                                                 \
+  FIELD(int64_t, rows) FIELD(int64_t, cols) FIELD(int64_t, count) FIELD(int64_t, threads)
+
+#define LINNET_FIELDS_mixtures_backward(FIELD)                                                                    \
+  FIELD(float *, dx)           /* [rows,cols] */                                                                  \
+  FIELD(float *, dchange)      /* [rows,cols] */                                                                  \
+  FIELD(float *, dshare)       /* [count,cols] */                                                                 \
+  FIELD(const float *, g0) FIELD(const float *, g1) FIELD(const float *, g2) FIELD(const float *, g3)             \
+  FIELD(const float *, g4) FIELD(const float *, g5) FIELD(const float *, g6) FIELD(const float *, g7)             \
+  /* [rows,cols] gradients of out[k] (null: 0) */                                                                 \
+  FIELD(const float *, change) /* [rows,cols] */                                                                  \
+  FIELD(const float *, share)  /* [count,cols] */                                                                 \
+  FIELD(int64_t, rows) FIELD(int64_t, cols) FIELD(int64_t, count) FIELD(int64_t, threads)
+
 // Row r turns by row (first + r) % period of the table; back: the other way.
 #define LINNET_FIELDS_rotate(FIELD)                                                                               \
   FIELD(float *, out)       /* [rows,cols] by out_stride; may be x */                                             \

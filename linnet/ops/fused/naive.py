@@ -21,6 +21,17 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
     return x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt() * _or(weight, 1.0)
 
 
+def gate(x: Tensor, z: Tensor, u: Tensor | None = None, skip: Tensor | None = None) -> Tensor:
+    """y = (x + skip u) z / (1 + e^-z)"""
+    y = x.double() if u is None or skip is None else x.double() + skip.double() * u.double()
+    return y * z.double() / (1 + (-z.double()).exp())
+
+
+def mixtures(x: Tensor, change: Tensor, share: Tensor) -> tuple[Tensor, ...]:
+    """y_k = x + share_k change"""
+    return tuple(x.double() + one.double() * change.double() for one in share)
+
+
 def mlp(x: Tensor, up: Tensor, b1: Tensor | None, down: Tensor, b2: Tensor | None, kind: str = "gelu") -> Tensor:
     """relu, gelu:  y = W2 act(W1 x + b1) + b2;   swiglu:  y = W2 (silu(g) * u) + b2,   (g, u) = W1 x + b1"""
     hidden = x.double() @ up.double().t() + _or(b1, 0.0)

@@ -26,6 +26,7 @@ from ..prologue import Contract, begin, finish
 from ..state import MatrixState
 from .scan import backwards, doubling, eager, in_order
 from .scan_kernel import Scan, refused, run
+from .values import check_scan
 
 CHUNK = 8  # tokens whose states are in memory: 4 and 8 tie, 16 and 32 leave the cache; the result is the same
 Result: TypeAlias = "tuple[Tensor, Tensor]"  # y [T,B,E], s [B,N,E]
@@ -50,7 +51,7 @@ def selective_scan(
 
     Args:
         x, dt: [B,T,E], the inputs and their step sizes >= 0.
-        a: [E,N], < 0.
+        a: [E,N], 0 or below.
         b, c: [B,T,N], what the token writes to and reads from the N numbers of every channel.
         initial_state: MatrixState(s [B,E,N,1]) of the earlier tokens, from an earlier call; never modified.
         output_final_state: also return the state after the last token.
@@ -72,6 +73,7 @@ def selective_scan(
         "selective_scan", how, (x, dt, b, c), (a,), out=x, state=("E,N,1", (*a.shape, 1)),
         kernel=lambda: refused((x, dt, a, b, c), initial_state, mask),
     )  # fmt: skip
+    check_scan(call.mask if call.native else None, call.tokens[1], call.fixed[0])
     if call.native:
         y, last = run(KERNEL, (x, dt, a, b, c, call.s), Places(mask, call.offsets), output_final_state)
         return finish(call, y, last)

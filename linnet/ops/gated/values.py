@@ -3,6 +3,7 @@
     decay <= 0        the logarithm of a factor: above 0 the state would grow without bound
     0 <= beta <= 2    the share of the old value that is replaced, or reflected
     |key| <= 1        of the delta rule and of the removal key of RWKV-7: a longer key makes erasing an amplification
+    dt >= 0, a <= 0   of the selective scan, and the decay of RWKV-4, a rate, >= 0: the same for the scans
 
 Nothing is normalised or clamped in silence. Numbers are looked at where they can be read: not in recorded graphs.
 """
@@ -43,6 +44,24 @@ def check_values(x: Inputs, mask: Tensor | None) -> None:
         name = "remove" if removal else "k"
         way_out = f"use torch.nn.functional.normalize({name}, dim=-1)"
         raise ArgumentError(f"the length of a key in {name}", longest**0.5, "1, or less", way_out)
+
+
+def check_scan(mask: Tensor | None, steps: Tensor, rates: Tensor) -> None:
+    """Raise ArgumentError for a negative step dt [B,T,E] or a positive a [E,N] of the selective scan."""
+    if steps.device.type != "cpu" or not readable(steps, rates):
+        return
+    if (most := _extreme(rates, None)) is not None and most > 0:
+        raise ArgumentError("a", most, "0 or below", "use -a if these are rates")
+    if (least := _extreme(steps, mask, least=True)) is not None and least < 0:
+        raise ArgumentError("dt", least, "steps of 0 or more", "use softplus(dt)")
+
+
+def check_decay(rates: Tensor) -> None:
+    """Raise ArgumentError for a negative rate of decay [E] of RWKV-4."""
+    if rates.device.type != "cpu" or not readable(rates):
+        return
+    if (least := _extreme(rates, None, least=True)) is not None and least < 0:
+        raise ArgumentError("decay", least, "rates of 0 or more", "use decay.exp() if these are logarithms")
 
 
 def _extreme(x: Tensor | None, mask: Tensor | None, least: bool = False) -> float | None:

@@ -27,6 +27,7 @@ from ..prologue import Contract, begin, fill, finish
 from ..state import MatrixState
 from .scan import linear_scan
 from .scan_kernel import Scan, refused, run
+from .values import check_decay
 
 CHUNK = 64  # tokens whose keys share one running maximum; every value gives the same result
 NOTHING = -1e30  # the exponent of a token that does not exist
@@ -75,6 +76,7 @@ def wkv(
         "wkv", how, (k, v), (decay, bonus), out=v, state=("1,3,E", (1, 3, E)), fills={0: NOTHING},
         kernel=lambda: refused((k, v, decay, bonus), initial_state, mask),
     )  # fmt: skip
+    check_decay(call.fixed[0])
     if call.native:
         out, last = run(KERNEL, (k, v, decay, bonus, call.s), Places(mask, call.offsets), output_final_state)
         return finish(call, out, last)

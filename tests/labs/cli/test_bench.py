@@ -82,6 +82,7 @@ def test_help_teaches_without_torch() -> None:
         (["--streams"], "--streams has no value"),
         (["--limit", "0"], "--limit is 0"),
         (["--only", "opps"], "did you mean 'ops'?"),
+        (["--family", "gates"], "unknown family 'gates'"),
         (["--plot", "ops.gif"], "'.gif'"),
         (["--plot", "ops.png", "--only", "block"], "--only block"),
         (["--plot", "no-such-folder/ops.png"], "no-such-folder"),

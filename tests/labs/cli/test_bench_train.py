@@ -51,6 +51,34 @@ def test_a_row_follows_from_its_times(row: dict[str, Any]) -> None:
     json.dumps(row, allow_nan=False)
 
 
+def test_recurrent_mixers_are_compared_with_elu() -> None:
+    before = torch.get_num_threads()
+    names = ("elu", "gla", "mamba")
+    row = race(TrainSettings(threads=1, tokens=128, rounds=3, lengths=(64,), mixers=names), 64, **TINY)
+    torch.set_num_threads(before)
+    assert list(row["mixers"]) == list(names)
+    assert row["mixers"]["gla"]["flops"] is None
+    assert row["mixers"]["gla"]["sgemm_percent"] is None
+    elu = row["mixers"]["elu"]["min_s"]
+    assert row["mixers"]["mamba"]["ratio_elu"] == pytest.approx(elu / row["mixers"]["mamba"]["min_s"])
+    text = io.StringIO()
+    document = {**bench_frame.new_document(recall=False, rounds=3, rows=[row])}
+    bench_train.show(document, Console(file=text, width=150))
+    assert "/ elu" in text.getvalue()
+
+
+def test_all_mixers_are_meant_by_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def one(settings: TrainSettings, length: int) -> dict[str, Any]:
+        asked.append(settings.mixers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "race", one)
+    assert status("--mixers", "all", "--json") == 130
+    assert asked == [tuple(train.CHANGES)]
+
+
 def test_flops_are_those_of_the_matrices_and_the_attention() -> None:
     config = preset("char-6x256")
     matrices = 6 * (6 * (256 * 768 + 256 * 256 + 2 * 256 * 1024) + 256 * 256)
@@ -130,7 +158,7 @@ def test_an_interrupted_run_shows_what_it_has(
         (["--threads", "4096"], "--threads is 4096"),
         (["--lengths", "1000"], "--lengths has 1000; accepted: divisors of the 4096"),
         (["--mixers", "softmacks"], "did you mean 'softmax'?"),
-        (["--mixers", "delta"], "unknown mixer 'delta'"),
+        (["--mixers", "deltas"], "did you mean 'delta'?"),
         (["--recall", "--mixers", "torch maps"], "unknown mixer 'torch maps'"),
         (["--recall", "--lengths", "1000"], "--lengths has 1000; accepted: divisors of the 16384"),
     ],
