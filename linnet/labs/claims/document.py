@@ -16,14 +16,14 @@ from typing import Any
 
 from ...json_file import finite_or_none
 from ..core.agreement import agreement, shown
-from ..core.claim import ADDRESSES, PAPERS, Claim, Finding, Number, Setting, untested
+from ..core.claim import ADDRESSES, PAPERS, Claim, Finding, Number, Setting, complete, untested
 from ..core.clock import CLOCK, minutes
 from ..core.evidence import EVIDENCE, read_evidence
 from ..core.folder import Run, read_failures, read_postponed, read_run
 from ..core.foreign import own_rows
 from ..core.judgement import allowed, judged
 from ..core.manifest import check_manifest, fingerprint
-from ..core.results import ROWS, Row, key, read_rows
+from ..core.results import ROWS, Row, core_seconds, key, read_rows
 from ..core.runner import sentence
 from ..core.verdicts import ERROR, OUTCOMES, Table
 from . import claims as all_claims
@@ -41,8 +41,9 @@ def document(
     """Return the document of a folder, whether or not a run is still writing it. every: all claims by name."""
     every = all_claims() if every is None else every
     run, rows, damaged = read_folder(out, every, skip_damaged=skip_damaged)
-    setting, failures, postponed = run.setting(out), read_failures(out), read_postponed(out)
+    failures, postponed = read_failures(out), read_postponed(out)
     known = {key(row["config"]): row for row in rows}
+    setting = run.setting(out, row=lambda config: known.get(key(config)))
     findings = [
         claim_document(every[name], known, setting, failures, postponed) for name in every if name in run.claims
     ]
@@ -103,12 +104,15 @@ def claim_document(
     postponed: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
     """Return one claim. postponed: the claims without time, by name (core/folder.py)."""
-    keys = claim.keys(setting)
+    work = claim.work(setting)
+    keys = [key(config) for unit in work for config in unit.configs]
+    judged_keys = complete(work, known)
     rows = [known[one] for one in keys if one in known]
-    missing = len(keys) - len(rows)
+    later = sum(one not in known for one in keys) if judged_keys is not None else 0
+    missing = len(keys) - len(rows) - later
     errors = [f"{one['unit']}: {one['error']}" for one in failures if set(keys) & set(one["keys"]) - set(known)]
     try:
-        result = finding(claim, rows, missing, len(keys))
+        result = finding(claim, [known[one] for one in judged_keys or ()], missing, len(keys))
     except Exception as error:  # the other claims are still reported
         result = untested("its rows could not be read")
         errors.append(sentence(error))
@@ -118,7 +122,8 @@ def claim_document(
     no_time = (postponed or {}).get(claim.name) if missing else None
     content |= judged(claim, result, allowed(result, bool(errors), no_time))
     content |= {"time": None if errors else no_time}
-    content |= {"rows": len(rows), "missing": missing, "seconds": round(sum(row["seconds"] for row in rows), 1)}
+    content |= {"rows": len(rows), "missing": missing, "later": later}
+    content |= {"seconds": round(sum(map(core_seconds, rows)), 1)}
     content |= {"data": data_used(claim, setting, set(keys))}
     content |= {"numbers": [number_document(one) for one in result.numbers]}
     return content | {

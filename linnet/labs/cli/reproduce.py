@@ -95,7 +95,7 @@ def run_reproduce(
     what
         all, rnn, rebased, icl, open, or claims by name or number; default: all.
     budget
-        quick, hour, paper or smoke.
+        quick, hour, day, paper or smoke.
     out
         Folder for rows and page; default: runs/reproduce-BUDGET.
     workers
@@ -120,7 +120,7 @@ def run_reproduce(
     began = monotonic()
     check_budget(budget)
     time = check_minutes(minutes, budget)
-    claims, count = chosen(what or ("all",)), check_workers(workers or os.cpu_count() or 1)
+    claims, count = chosen(what or ("all",), budget=budget), check_workers(workers or os.cpu_count() or 1)
     if list:
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
@@ -186,12 +186,16 @@ def run(
     skip_damaged: bool,
 ) -> int:
     """Compute the missing rows; return the exit status: 1 if something failed, 130 after Ctrl-C."""
+    from ..core.claim import DAY
     from ..core.folder import begin
+    from ..core.queue import lower_priority
     from ..core.reproduce import reproduce
     from ..core.runner import Hooks
     from .reproduce_watch import ClaimsWatcher
 
     begun = begin(out, budget, claims, shipped=shipped)
+    if budget == DAY:
+        lower_priority()
     console = Console(stderr=True, highlight=False)
     how: dict[str, Any] = {"workers": count, "skip_damaged": skip_damaged, "limit": limit}
     with ClaimsWatcher(

@@ -11,15 +11,17 @@ to choose from. Softmax is the control: it can solve the task. q . k and convolu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from ...core.claim import Number, spread
 from ...core.intervals import Interval, paired
 from ...core.licence import learned, room, settled
 from ...core.results import Row
 from ...core.verdicts import NO, OPEN, YES, Cell, Table, Verdict, intervals, missing
-from ...recall import bench
+from ...recall import bench, day
 from ...recall.cells import NAMES, RECALL, Charts, bar_chart, by_cell, curves_of, point, recall
 from ...recall.config import RecallConfig
+from ...recall.day import Stage
 from ...recall.sizes import mixer_bytes
 from ...recall.study import SMALL, deciding, everywhere, judged, recall_claim
 from ...recall.sweep import sized_grid
@@ -45,7 +47,7 @@ def configs(budget: str) -> list[RecallConfig]:
         return same_bytes(ZOOLOGY.replace(seq_len=64, pairs=16), (64, 128), ZOOLOGY_RATES, 5)
     if budget in ("hour", "long"):
         return same_bytes(OURS, (64,), (1e-2, 3e-2), 3)
-    return same_bytes(OURS.replace(steps=1600), (32, 64), (1e-3, 3e-3, 1e-2, 3e-2), 5)
+    return []
 
 
 def same_bytes(
@@ -55,6 +57,12 @@ def same_bytes(
     sizes = {width: mixer_bytes("based", width, base.seq_len, {}, key_dim=keys) for width in widths}
     grids = [sized_grid(base.replace(d_model=width), MIXERS, (size,), rates, seeds) for width, size in sizes.items()]
     return [run for grid in grids for run in grid]
+
+
+@cache
+def stages() -> list[Stage]:
+    """Return the day runs: width 64 at three lengths, then width 32."""
+    return [Stage(day.same_bytes(MIXERS, tokens, width)) for width in (64, 32) for tokens in (128, 256, 512)]
 
 
 def cell(config: RecallConfig) -> tuple[int, str]:
@@ -149,6 +157,7 @@ CLAIM = recall_claim(
     change="Five seeds at the papers' sizes in which elu + 1, at its best learning rate, is level with Based or "
     "ReBased.",
     configs=configs,
+    stages=stages,
     verdict=verdict,
     numbers=numbers,
     tables=tables,

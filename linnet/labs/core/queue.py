@@ -1,0 +1,47 @@
+"""The work of a run without a limit of time, as it becomes ready: a unit may wait for the rows of others.
+
+    for unit in Queue(work): ...       the next unit that is missing and does not wait, asked for when a worker is free
+
+Claims in the order of the seconds that their first open stage still needs, so that what can be decided first is decided
+first. `work` is asked again every time, because a finished row may change what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from .claim import Unit
+from .plan import Work, unit_key
+
+NICE = 19  # the lowest priority: a run of hours yields to everything else
+
+
+class Queue(Iterator[Unit]):
+    """Yields every unit once; when nothing is ready it stops, and goes on when asked again later."""
+
+    def __init__(self, work: Callable[[], Sequence[Work]]) -> None:
+        self.work, self.given = work, set[str]()
+
+    def __next__(self) -> Unit:
+        for one in sorted(self.work(), key=next_stage):
+            for unit in one.units:
+                this = unit_key(unit)
+                if not unit.waits and this not in self.given:
+                    self.given.add(this)
+                    return unit
+        raise StopIteration
+
+
+def next_stage(work: Work) -> float:
+    """Return the expected seconds that the first open stage of a claim still needs."""
+    stage = min(unit.stage for unit in work.units)
+    return sum(unit.seconds for unit in work.units if unit.stage == stage)
+
+
+def lower_priority() -> None:
+    """Give this process and those that it starts the lowest priority, where the system has priorities."""
+    if hasattr(os, "nice"):
+        with suppress(OSError):
+            os.nice(NICE)
