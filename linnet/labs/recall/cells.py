@@ -24,7 +24,8 @@ from .config import RecallConfig
 NAMES = {
     "softmax": "softmax", "based": "Based", "rebased": "ReBased", "elu": "elu + 1", "identity": "q . k",
     "conv": "convolutions alone", "delta": "the delta rule", "gated_delta": "the gated delta rule", "gla": "GLA",
-    "mamba2": "Mamba-2", "window": "a window", "zero-floor": "Based less its floor",
+    "mamba": "Mamba", "mamba2": "Mamba-2", "rwkv7": "RWKV-7", "window": "a window",
+    "zero-floor": "Based less its floor",
 }  # fmt: skip
 RECALL, INTERVALS = "recall", "mean over seeds and its 95 % t interval"
 Charts = list[Chart | Heat]

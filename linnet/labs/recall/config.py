@@ -148,9 +148,10 @@ class RecallConfig:
             eval_rows=128,
             log_every=every,
             autocast="none",
-            **(
-                {"schedule": "plateau", "plateau_patience": self.patience, "plateau_factor": CUT}
-                if self.patience
-                else {}
-            ),
+            **self._schedule(),
         )
+
+    def _schedule(self) -> dict[str, Any]:
+        if not self.patience:
+            return {}
+        return {"schedule": "plateau", "plateau_patience": self.patience, "plateau_factor": CUT}
