@@ -4,6 +4,9 @@ The page, the terminal, Markdown, CSV and the README are rendered from it (linne
 rows only. The keys are those of the dataclasses in core/claim.py; the outcome is what the licence (core/licence.py)
 allows, or "error" where work failed. Next to it stands the committed evidence (core/agreement.py), unless these rows
 are the committed ones.
+
+A folder may hold a day run in its folder `day`. A claim that has a complete stage there is judged by those rows alone,
+whatever the smaller rows say, so that one question has one answer.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from typing import Any
 
 from ...json_file import finite_or_none
 from ..core.agreement import agreement, shown
-from ..core.claim import ADDRESSES, PAPERS, Claim, Finding, Number, Setting, complete, untested
+from ..core.claim import ADDRESSES, DAY, PAPERS, Claim, Finding, Number, Setting, complete, untested
 from ..core.clock import CLOCK, minutes
 from ..core.evidence import EVIDENCE, read_evidence
-from ..core.folder import Run, read_failures, read_postponed, read_run
+from ..core.folder import RUN, Run, read_failures, read_postponed, read_run
 from ..core.foreign import own_rows
 from ..core.judgement import allowed, judged
-from ..core.manifest import check_manifest, fingerprint
+from ..core.manifest import check_manifest, fingerprint, joint_fingerprint
+from ..core.outlook import outlook
 from ..core.results import ROWS, Row, core_seconds, key, read_rows
 from ..core.runner import sentence
 from ..core.verdicts import ERROR, OUTCOMES, Table
@@ -40,6 +44,16 @@ def document(
 ) -> dict[str, Any]:
     """Return the document of a folder, whether or not a run is still writing it. every: all claims by name."""
     every = all_claims() if every is None else every
+    content = one_run(out, every, skip_damaged)
+    if (out / DAY / RUN).is_file():
+        content = with_day(content, one_run(out / DAY, every, skip_damaged), [*every])
+    content = dict(finite_or_none(content))
+    add_committed(content, evidence)
+    return content
+
+
+def one_run(out: Path, every: Mapping[str, Claim], skip_damaged: bool = False) -> dict[str, Any]:
+    """Return the document of the rows of one run, without the committed evidence."""
     run, rows, damaged = read_folder(out, every, skip_damaged=skip_damaged)
     failures, postponed = read_failures(out), read_postponed(out)
     known = {key(row["config"]): row for row in rows}
@@ -48,9 +62,19 @@ def document(
         claim_document(every[name], known, setting, failures, postponed) for name in every if name in run.claims
     ]
     head = {**about(run, rows, minutes(out / CLOCK)), "sha256": fingerprint(out), "damaged": damaged}
-    content = dict(finite_or_none({**head, **counted(findings)}))
-    add_committed(content, evidence)
-    return content
+    lines = outlook([every[name] for name in every if name in run.claims], setting, known) if run.budget == DAY else []
+    return {**head, "work": [line._asdict() for line in lines], "day": None, **counted(findings)}
+
+
+def with_day(content: dict[str, Any], day: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """Return the document of a run with the claims that its day run decides in the place of its own."""
+    claims = {claim["name"]: claim for claim in content["claims"]}
+    claims |= {one["name"]: one for one in day["claims"] if one["name"] not in claims or not one["missing"]}
+    damaged = [*content["damaged"], *day["damaged"]]
+    sha256 = joint_fingerprint(content["sha256"], day["sha256"])
+    origin = {name: day[name] for name in ("rows", "started", "commits", "machine", "other_machines")}
+    merged = {**content, "sha256": sha256, "damaged": damaged, "work": day["work"], "day": origin}
+    return merged | counted([claims[name] for name in order if name in claims])
 
 
 def read_folder(

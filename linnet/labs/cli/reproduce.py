@@ -15,7 +15,7 @@ from cyclopts import App
 from rich.console import Console
 
 from ...cli.common import FLAG, deliver
-from ...errors import StateError
+from ...errors import ArgumentError, StateError
 from ...lock import exclusive
 from ..report.reproduce import html
 from . import reproduce_show
@@ -51,8 +51,10 @@ data or noise), adds nothing, or the claim was not run.
 
 Budgets: quick (8 minutes, or --minutes: the speed of the machine is measured
 first, whole claims are chosen to fit, the rest is named with what it would
-cost), hour (one to two hours on two cores), paper (the published sizes, for a
-cluster: --workers ray), smoke (a minute, only to check that everything runs).
+cost), hour (one to two hours on two cores), day (recall at the papers' sizes: each
+run until it has converged, in stages, at low priority; --plan shows what exists
+and what the rest would cost), paper (the published runs, for a cluster: --workers
+ray), smoke (a minute, only to check that everything runs).
 
 Examples
 
@@ -62,6 +64,8 @@ Examples
         the same with more time; rows that exist are kept
     linnet reproduce icl copy T7
         a paper, a claim by name, a claim by number
+    linnet reproduce --budget day --plan
+        rows and core-hours of each claim and stage, done and to do
     linnet reproduce --list
         all claims
     linnet reproduce all --budget hour --workers ray
@@ -84,6 +88,7 @@ def run_reproduce(
     workers: str | None = None,
     minutes: str | None = None,
     shipped: Annotated[bool, FLAG] = False,
+    plan: Annotated[bool, FLAG] = False,
     skip_damaged: Annotated[bool, FLAG] = False,
     list: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
@@ -106,6 +111,8 @@ def run_reproduce(
         continues with it.
     shipped
         Use only the data shipped with linnet, even where LINNET_DATA or ../shared/data has more.
+    plan
+        With --budget day: show which rows the folder has and lacks and what the rest would cost, and run nothing.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     list
@@ -125,6 +132,9 @@ def run_reproduce(
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
     folder = out or OUT / f"reproduce-{budget}"
+    if plan:
+        show_plan(claims, budget, folder, skip_damaged)
+        return
     side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
     limit = None if time is None else Limit(60 * time, side_by_side, began=began)
     try:
@@ -141,6 +151,24 @@ def run_reproduce(
     console.print(f"the page: {folder / PAGE}")
     if status or document["counts"]["error"]:
         sys.exit(status or 1)
+
+
+def show_plan(claims: Any, budget: str, folder: Path, skip_damaged: bool) -> None:
+    """Print what a day run has, what it lacks and what that would cost."""
+    from ..claims import claims as every
+    from ..claims.document import read_folder
+    from ..core.claim import DAY, Setting
+    from ..core.folder import RUN
+    from ..core.outlook import outlook
+    from ..core.results import key
+
+    if budget != DAY:
+        raise ArgumentError("--plan", f"given with --budget {budget}", f"with --budget {DAY} only")
+    known = {}
+    if (folder / RUN).exists():
+        known = {key(row["config"]): row for row in read_folder(folder, every(), skip_damaged=skip_damaged)[1]}
+    setting = Setting(budget, folder, row=lambda config: known.get(key(config)))
+    reproduce_show.show_plan(outlook(claims, setting, known), reproduce_show.wide())
 
 
 def check_readable(folder: Path, skip_damaged: bool) -> None:

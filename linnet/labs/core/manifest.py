@@ -78,6 +78,11 @@ def short(line: bytes) -> str:
     return sha256(line).hexdigest()[:DIGITS]
 
 
+def joint_fingerprint(*hashes: str) -> str:
+    """Return one hash of several folders' rows."""
+    return sha256(" ".join(hashes).encode()).hexdigest()
+
+
 def fingerprint(folder: Path) -> str:
     """Return the hash of a folder's rows, "" if there are none."""
     rows = folder / ROWS

@@ -25,7 +25,7 @@ class Queue(Iterator[Unit]):
         self.work, self.given = work, set[str]()
 
     def __next__(self) -> Unit:
-        for one in sorted(self.work(), key=next_stage):
+        for one in sorted(self.work(), key=lambda one: next_stage(one.units)):
             for unit in one.units:
                 this = unit_key(unit)
                 if not unit.waits and this not in self.given:
@@ -34,10 +34,10 @@ class Queue(Iterator[Unit]):
         raise StopIteration
 
 
-def next_stage(work: Work) -> float:
+def next_stage(missing: Sequence[Unit]) -> float:
     """Return the expected seconds that the first open stage of a claim still needs."""
-    stage = min(unit.stage for unit in work.units)
-    return sum(unit.seconds for unit in work.units if unit.stage == stage)
+    stage = min(unit.stage for unit in missing)
+    return sum(unit.seconds for unit in missing if unit.stage == stage)
 
 
 def lower_priority() -> None:

@@ -26,7 +26,7 @@ RATES = (3e-3, 1e-2, 3e-2)
 GUESS = 1e-2
 SEARCH_TOKENS = 128
 STEPS = 12_500  # at most, as in the papers
-PATIENCE, SEARCH_PATIENCE = 16, 8  # evaluations, 50 steps apart
+PATIENCE, SEARCH_PATIENCE = 24, 16  # evaluations, 50 steps apart: a flat start of 500 steps is usual
 TYPICAL = 2000  # steps of a run, for estimates; the rows of a run correct them
 DAY = RecallConfig(
     vocab_size=8192, seq_len=128, pairs=32, d_model=64, batch_size=32, steps=STEPS, warmup=100 / STEPS,

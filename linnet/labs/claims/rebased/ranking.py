@@ -38,9 +38,7 @@ def configs(budget: str) -> list[RecallConfig]:
         return same_bytes(EIGHT, (32,), (1e-2,), 3, keys=5)
     if budget == "paper":
         return same_bytes(ZOOLOGY.replace(seq_len=64, pairs=16), (64, 128), ZOOLOGY_RATES, 5)
-    if budget in ("hour", "long"):
-        return same_bytes(OURS, (64,), (1e-2, 3e-2), 3)
-    return []
+    return same_bytes(OURS, (64,), (1e-2, 3e-2), 3)
 
 
 def same_bytes(
