@@ -1,7 +1,8 @@
 """The day runs of a recall claim: the papers' sizes in stages, each run until it has converged.
 
     stage      cells (a mixer at a size, without rate and seed) and a number of seeds: a complete test on its own
-    search     a run for every rate on a seed that is never reported, at SEARCH_TOKENS tokens, ended at SOLVED
+    search     a run for every rate on a seed that is never reported, at SEARCH_TOKENS tokens, ended at SOLVED or after
+               SEARCH_STEPS
     report     `seeds` runs of the cell at the rate that its search prefers: the fewest steps, or else the best recall
 
 A cell that has not been searched waits: its runs are listed, with a guess for their rate, and are not started. Rates of
@@ -26,10 +27,12 @@ RATES = (3e-3, 1e-2, 3e-2)
 GUESS = 1e-2
 SEARCH_TOKENS = 128
 STEPS = 12_500  # at most, as in the papers
-PATIENCE, SEARCH_PATIENCE = 24, 16  # evaluations, 50 steps apart: a flat start of 500 steps is usual
+SEARCH_STEPS = 1500  # at most, of a run that chooses a rate
+WARMUP = 100  # steps
+PATIENCE = 24  # evaluations, 50 steps apart: a flat start of 500 steps is usual
 TYPICAL = 2000  # steps of a run, for estimates; the rows of a run correct them
 DAY = RecallConfig(
-    vocab_size=8192, seq_len=128, pairs=32, d_model=64, batch_size=32, steps=STEPS, warmup=100 / STEPS,
+    vocab_size=8192, seq_len=128, pairs=32, d_model=64, batch_size=32, steps=STEPS, warmup=WARMUP / STEPS,
     patience=PATIENCE,
 )  # fmt: skip
 WIDTH = 8  # of Based's keys, which set the bytes of every mixer
@@ -74,7 +77,7 @@ def searches(stages: Stages, number: int, cell: int) -> tuple[Unit, ...]:
     """Return the runs that choose the rate of a cell; cells that differ in their length alone share them."""
     base = stages()[number].cells[cell]
     base = base.replace(seq_len=SEARCH_TOKENS, seed=SEARCH_SEED, stop_at=base.stop_at or SOLVED, probes=())
-    base = base.replace(patience=SEARCH_PATIENCE)
+    base = base.replace(steps=SEARCH_STEPS, warmup=WARMUP / SEARCH_STEPS)
     return tuple(_unit(base.replace(lr=rate), number) for rate in RATES)
 
 
