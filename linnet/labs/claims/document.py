@@ -86,7 +86,8 @@ def read_folder(
     path, damaged = out / ROWS, list[str]()
     problems = damaged if skip_damaged else None
     rows = read_rows(path, damaged=problems) if path.exists() else []
-    return run, own_rows(rows, run, out, every, problems=problems), damaged
+    others = damaged if skip_damaged or run.budget == DAY else None  # what a day run needs may change from day to day
+    return run, own_rows(rows, run, out, every, problems=others), damaged
 
 
 def add_committed(content: dict[str, Any], evidence: Path) -> None:
@@ -104,7 +105,7 @@ def about(run: Run, rows: Sequence[Row], taken: float) -> dict[str, Any]:
     """Return the origin of the rows: commit and versions of the last one, the machine of most and those of others."""
     last: Mapping[str, Any] = rows[-1] if rows else {"commit": None, "versions": {}}
     origin = {name: last[name] for name in ("commit", "versions")}
-    counts = Counter(tuple(sorted(row["machine"].items())) for row in rows)
+    counts = Counter(map(machine_of, rows))
     machines = [{**dict(machine), "rows": count} for machine, count in counts.most_common()]
     origin |= {"machine": machines[0] if machines else {}, "other_machines": machines[1:]}
     commits = sorted({row["commit"] or "none" for row in rows})
@@ -147,13 +148,23 @@ def claim_document(
     content |= judged(claim, result, allowed(result, bool(errors), no_time))
     content |= {"time": None if errors else no_time}
     content |= {"rows": len(rows), "missing": missing, "later": later}
-    content |= {"seconds": round(sum(map(core_seconds, rows)), 1)}
+    content |= {"seconds": round(sum(map(core_seconds, rows)), 1), "foreign": foreign(rows, known)}
     content |= {"data": data_used(claim, setting, set(keys))}
     content |= {"numbers": [number_document(one) for one in result.numbers]}
     return content | {
         "tables": [table_document(t) for t in result.tables],
         "charts": [c.to_dict() for c in result.charts],
     }
+
+
+def foreign(rows: Sequence[Row], known: Mapping[str, Row]) -> int:
+    """Return how many rows of a claim come from another machine than most rows of the folder."""
+    machines = Counter(machine_of(row) for row in known.values())
+    return sum(machine_of(row) != machines.most_common(1)[0][0] for row in rows)
+
+
+def machine_of(row: Row) -> tuple[Any, ...]:
+    return tuple(sorted(row["machine"].items()))
 
 
 def data_used(claim: Claim, setting: Setting, keys: set[str]) -> list[str]:

@@ -15,10 +15,10 @@ from cyclopts import App
 from rich.console import Console
 
 from ...cli.common import FLAG, deliver
-from ...errors import ArgumentError, StateError
+from ...errors import StateError
 from ...lock import exclusive
 from ..report.reproduce import html
-from . import reproduce_show
+from . import reproduce_day, reproduce_show
 
 if TYPE_CHECKING:
     from ..core.plan import Limit
@@ -89,6 +89,7 @@ def run_reproduce(
     minutes: str | None = None,
     shipped: Annotated[bool, FLAG] = False,
     plan: Annotated[bool, FLAG] = False,
+    join: Path | None = None,
     skip_damaged: Annotated[bool, FLAG] = False,
     list: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
@@ -113,6 +114,8 @@ def run_reproduce(
         Use only the data shipped with linnet, even where LINNET_DATA or ../shared/data has more.
     plan
         With --budget day: show which rows the folder has and lacks and what the rest would cost, and run nothing.
+    join
+        With --budget day: first take the rows of this folder that the run needs; rows of other configurations stay out.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     list
@@ -132,8 +135,11 @@ def run_reproduce(
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
     folder = out or OUT / f"reproduce-{budget}"
+    reproduce_day.check_options(budget, plan, join)
+    if join is not None:
+        reproduce_day.join_rows(join, claims, budget, folder, shipped)
     if plan:
-        show_plan(claims, budget, folder, skip_damaged)
+        reproduce_day.show(claims, budget, folder, skip_damaged)
         return
     side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
     limit = None if time is None else Limit(60 * time, side_by_side, began=began)
@@ -151,24 +157,6 @@ def run_reproduce(
     console.print(f"the page: {folder / PAGE}")
     if status or document["counts"]["error"]:
         sys.exit(status or 1)
-
-
-def show_plan(claims: Any, budget: str, folder: Path, skip_damaged: bool) -> None:
-    """Print what a day run has, what it lacks and what that would cost."""
-    from ..claims import claims as every
-    from ..claims.document import read_folder
-    from ..core.claim import DAY, Setting
-    from ..core.folder import RUN
-    from ..core.outlook import outlook
-    from ..core.results import key
-
-    if budget != DAY:
-        raise ArgumentError("--plan", f"given with --budget {budget}", f"with --budget {DAY} only")
-    known = {}
-    if (folder / RUN).exists():
-        known = {key(row["config"]): row for row in read_folder(folder, every(), skip_damaged=skip_damaged)[1]}
-    setting = Setting(budget, folder, row=lambda config: known.get(key(config)))
-    reproduce_show.show_plan(outlook(claims, setting, known), reproduce_show.wide())
 
 
 def check_readable(folder: Path, skip_damaged: bool) -> None:

@@ -35,7 +35,8 @@ from .verdicts import YES as YES
 from .verdicts import Table as Table
 
 BUDGETS = ("smoke", "quick", "hour", "day", "paper")
-DAY = "day"
+DAY = "day"  # the one budget that only some claims have
+OF_EVERY_CLAIM = tuple(budget for budget in BUDGETS if budget != DAY)
 WORDS = 8  # at most, in an answer
 PAPERS = {
     "rnn": "Transformers are RNNs (Katharopoulos et al. 2020)",

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from .claim import Unit
-from .plan import Work, unit_key
+from .plan import Limit, Work, unit_key
+from .runner import Gate
 
 NICE = 19  # the lowest priority: a run of hours yields to everything else
 
@@ -25,13 +26,29 @@ class Queue(Iterator[Unit]):
         self.work, self.given = work, set[str]()
 
     def __next__(self) -> Unit:
-        for one in sorted(self.work(), key=lambda one: next_stage(one.units)):
-            for unit in one.units:
-                this = unit_key(unit)
-                if not unit.waits and this not in self.given:
-                    self.given.add(this)
-                    return unit
+        work = sorted(self.work(), key=lambda one: next_stage(one.units))
+        for later in (False, True):  # the first open stage of every claim before a later one of any
+            for one in work:
+                first = min(unit.stage for unit in one.units)
+                for unit in one.units:
+                    if (unit.stage > first) == later and not unit.waits and unit_key(unit) not in self.given:
+                        self.given.add(unit_key(unit))
+                        return unit
         raise StopIteration
+
+
+class Deadline(Gate):
+    """Starts units until the time of a limit is over, and ends those that run an eighth longer; all rows are kept."""
+
+    def __init__(self, limit: Limit) -> None:
+        super().__init__(limit.clock)
+        self.limit = limit
+
+    def admit(self, unit: Unit) -> bool:
+        return self.limit.left() > 0
+
+    def remaining(self) -> float:
+        return self.limit.remaining()
 
 
 def next_stage(missing: Sequence[Unit]) -> float:

@@ -20,7 +20,7 @@ from .folder import Run, write_failures, write_postponed
 from .manifest import MANIFEST
 from .pace import Pace, measure
 from .plan import Limit, Plan, Work, distinct, make_plan, postponed
-from .queue import Queue
+from .queue import Deadline, Queue
 from .results import ROWS, Row, Store, key
 from .runner import Failure, Gate, Hooks, check_workers, run_all
 
@@ -59,9 +59,9 @@ def reproduce(
         check_unsealed(out, work)
         write_failures(out, [])
         write_postponed(out, {})
-        if limit is None and run.budget == DAY:
+        if run.budget == DAY:
             watch.start([unit for one in work for unit in one.units], store.rows())
-            runner.run_queue(Queue(left))
+            runner.run_queue(Queue(left), Deadline(limit) if limit is not None else None)
         elif limit is None:
             units = missing((unit for one in work for unit in one.units), store)
             watch.start(units, store.rows())
@@ -99,12 +99,12 @@ class Runner:
         self._run(alone, 1, os.cpu_count() or 1, gate)
         self._run(shared, self.workers, 1, gate)
 
-    def run_queue(self, queue: Queue) -> None:
+    def run_queue(self, queue: Queue, gate: Gate | None) -> None:
         """Run units as they become ready, each on one thread; on Ray those that are ready together."""
         before = -1
         while len(queue.given) > before:
             before = len(queue.given)
-            self._run(queue, self.workers, 1, None)
+            self._run(queue, self.workers, 1, gate)
 
     def prepare(self, limit: Limit, work: Sequence[Work], measure: Measure) -> None:
         """Measure the machine, unless the work surely fits or no time is left; before that, run a claim of seconds."""

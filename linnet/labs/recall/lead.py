@@ -24,6 +24,7 @@ from .study import deciding, everywhere, judged
 EXACT = "softmax"
 PERFECT = 0.99  # floor of softmax
 LEARNED = 0.3  # floor of the rival
+MOST = 4  # mixers whose recall is a number; the table has all
 TITLE = "recall at the same bytes of state"
 Place = tuple[int, int]  # tokens, width
 Cells = Mapping[Cell, Mapping[int, float]]
@@ -110,7 +111,7 @@ class Race:
         return [
             spread(what, None, least[place]),
             recall("recall of softmax, whose state grows", cells[widest, EXACT]),
-            *(recall(f"recall of {NAMES[one]} {same}", cells[widest, one]) for one in others),
+            *(recall(f"recall of {NAMES[one]} {same}", cells[widest, one]) for one in others[:MOST]),
         ]
 
     def charts(self, rows: Sequence[Row]) -> Charts:

@@ -133,7 +133,7 @@ def provenance(document: Document) -> list[tuple[str, str]]:
         "Data": ", ".join(document["data"]) or "what ships with linnet",
         "Began": document["started"],
         "Time": f"{document['minutes']:.0f} minutes, {document['rows']:,} rows",
-        "Lines that could not be read": "; ".join(document.get("damaged", ())),
+        "Lines left out": "; ".join(document.get("damaged", ())),
         "Repeat it": f"linnet reproduce all --budget {document['budget']}",
         "This page again, from its rows": "linnet report FOLDER",
     }

@@ -26,7 +26,7 @@ from .ranking import EIGHT, OURS
 from .state_law import ZOOLOGY, ZOOLOGY_RATES
 
 RACE = Race(
-    ahead=("based",), rival="mamba", shown=("mamba2", "rwkv7", "delta", "gated_delta", "conv"), bench=bench.ZOOLOGY
+    ahead=("based",), rival="mamba", shown=("gated_delta", "mamba2", "delta", "rwkv7", "conv"), bench=bench.ZOOLOGY
 )
 
 
