@@ -82,7 +82,7 @@ def read_folder(
 ) -> tuple[Run, list[Row], list[str]]:
     """Return the settings of a folder, its rows, and a sentence for every line that was skipped."""
     run = read_run(out)
-    check_manifest(out)
+    check_manifest(out, grows=run.budget == DAY)
     path, damaged = out / ROWS, list[str]()
     problems = damaged if skip_damaged else None
     rows = read_rows(path, damaged=problems) if path.exists() else []

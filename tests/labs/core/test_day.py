@@ -21,8 +21,9 @@ from linnet.labs.core import queue
 from linnet.labs.core.claim import DAY, Setting
 from linnet.labs.core.folder import begin
 from linnet.labs.core.join import join
+from linnet.labs.core.manifest import write_manifest
 from linnet.labs.core.outlook import outlook, totals
-from linnet.labs.core.plan import Work
+from linnet.labs.core.plan import Limit, Work
 from linnet.labs.core.queue import Queue
 from linnet.labs.core.reproduce import reproduce
 from linnet.labs.core.results import Row, key, read_rows
@@ -170,6 +171,28 @@ def test_a_day_run_inside_a_folder_answers_for_the_claims_that_it_decides(
     assert result["work"]
     assert alone["day"] is None
     assert result["day"]["rows"] == 5 + 2
+
+
+def test_a_sealed_day_run_grows_and_an_edited_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIL_AT", "21")
+    out = tmp_path / "out"
+    run(out)
+    write_manifest(out)
+    monkeypatch.delenv("FAIL_AT")
+    assert run(out)["claims"][0]["outcome"] == "holds"
+    path = out / "rows.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0].replace('"square": 1', '"square": 2'), *lines[1:]]) + "\n")
+    with pytest.raises(StateError, match="line 1"):
+        document(out, every=EVERY)
+
+
+def test_a_limit_of_time_starts_nothing_after_its_end(tmp_path: Path) -> None:
+    claims, now = [EVERY["staged"]], iter(range(1000))
+    limit = Limit(2.5, clock=lambda: float(next(now)))
+    reproduce(claims, begin(tmp_path / "out", DAY, claims, shipped=True), tmp_path / "out", limit=limit)
+    assert 0 < len(read_rows(tmp_path / "out" / "rows.jsonl")) < 5
+    assert run(tmp_path / "out")["claims"][0]["outcome"] == "holds"
 
 
 def begin_beside(out: Path, claims: Sequence[Any]) -> Any:
