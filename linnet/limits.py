@@ -28,6 +28,7 @@ class Limits:
     UNPACKED_FREE: int = 256 * MIB  # up to this size any ratio is accepted
     IMAGE_PIXELS: int = 64 * MIB  # of one image: 8192 x 8192
     TENSORS: int = 1_000_000  # tensors in one file of weights
+    GGUF_ITEMS: int = 10_000_000  # values, array items and tensors in the header of one GGUF file; 250,000 are many
 
 
 LIMITS = Limits()

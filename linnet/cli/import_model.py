@@ -21,7 +21,7 @@ Accepted formats
     a Hugging Face folder    config.json with model_type llama, and
                              model.safetensors or its shards with their index
     a llama2.c .bin          the legacy format; or its arrays as .npz
-    a GGUF file              plain or quantised (needs the extra gguf)
+    a GGUF file              plain, or quantised (which needs the extra gguf)
 
 Weights are read as safetensors, numpy arrays or plain numbers, never pickled.
 

@@ -7,6 +7,8 @@
 A kernel trusts the sizes and strides that it is given. With LINNET_CHECK=1 in the environment, or after
 `set_check(True)`, every call first compares them with the tensors that it points to: `verify` raises RuntimeError with
 the argument, the bytes needed and the bytes there. Off, which is the default, this costs one test of a flag per call.
+With LINNET_CHECK=values the sequence ops also refuse numbers that are not finite where the past is not guarded against
+them (refuse_unguarded in ops/causal.py).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch import Tensor
 
 CPU = torch.device("cpu")  # named wherever memory is allocated: the user may change the default device and dtype
 CHECK = os.environ.get("LINNET_CHECK", "0") not in ("", "0")
+VALUES = os.environ.get("LINNET_CHECK") == "values"
 PLAIN = (Tensor, torch.nn.Parameter)  # classes that stand for nothing but their own numbers
 ALIGNED = 3  # bits of an address that float32 leaves 0
 

@@ -7,6 +7,7 @@ number come from that run, with the bits that any finite number in its place wou
 first run. For finite inputs the cost is one sum each. None of this happens where values cannot be read: in a graph that
 torch.compile, functorch or torch.export records, and on devices other than the CPU, where reading means waiting.
 Gradients are not guarded: 0 times NaN counts there, and a call with a non-finite number may have no finite gradient.
+LINNET_CHECK=values has the ops refuse such numbers where nothing guards against them (`refuse_unguarded`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ArgumentError
+from ..native import gate
 from .checks import NARROW
-from .native_allowed import readable
+from .native_allowed import readable, recorded, wants_graph
 
 
 def guarded(
@@ -42,6 +45,30 @@ def guarded(
     (out, *rest), (past, *_) = run(*given), run(*clean)
     newest = out.shape[axis]  # keys and values of earlier calls may precede those of the queries
     return torch.where(reached.narrow(axis, reached.shape[axis] - newest, newest), out, past), *rest
+
+
+def refuse_unguarded(op: str, inputs: Sequence[Tensor | None], mask: Tensor | None) -> None:
+    """With LINNET_CHECK=values, raise ArgumentError for a non-finite number in a real token of inputs [B,T,...].
+
+    Only where such a number can reach the past: in calls with gradients and on devices other than the CPU. A graph that
+    torch.compile records gets an assertion instead; other transforms are left alone.
+    """
+    given, compiling = [x for x in inputs if x is not None], torch.compiler.is_compiling()
+    if not gate.VALUES or not (compiling or wants_graph(*given) or any(not x.is_cpu for x in given)):
+        return
+    if not compiling and (torch._C._are_functorch_transforms_active() or recorded() or any(x.is_meta for x in given)):
+        return
+    for x in given:
+        fine = x.detach().isfinite().flatten(2).all(-1)  # [B,T]
+        fine = fine if mask is None else fine | ~mask
+        if compiling:
+            torch._assert_async(
+                fine.all(), f"an input of {op} is not finite; accepted with LINNET_CHECK=values: finite"
+            )
+        elif not bool(fine.all()):
+            accepted = "finite numbers in real tokens, where gradients are taken or the device is not the CPU"
+            why = "it could reach the gradients of earlier tokens; unset LINNET_CHECK=values to let it"
+            raise ArgumentError(f"an input of {op}", float(x.detach()[~x.isfinite()][0]), accepted, why)
 
 
 def _finite(x: Tensor) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import StateError
 from ..native.gate import CPU
+from .causal import refuse_unguarded
 from .checks import WIDE, check_chunk_size, check_cu_seqlens, check_form, check_mask, check_memory, widened
 from .dispatch import choose
 from .packing import from_rows, real_places, to_rows, token_places
@@ -72,6 +73,7 @@ def begin(
     check_chunk_size(how.chunk_size)
     mask, places, rows, offsets = how.mask, None, batch, None
     check_mask(mask, batch, length, first.device)
+    refuse_unguarded(op, tokens, mask)
     if how.cu_seqlens is not None:
         offsets = check_cu_seqlens(how.cu_seqlens, length, batch)
         rows = len(offsets) - 1

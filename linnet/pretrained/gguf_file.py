@@ -2,8 +2,9 @@
 
     blk.{i}.attn_q.weight [H D, E], rows of interleaved rotary pairs   ...   output.weight [N,E] unless tied
 
-Quantised weights are dequantised to float32. Biases are read if present, and the rope scalings linear and yarn; the
-llama3 scaling, which these files store as a table of factors, is refused. Needs the package `gguf` (extra `gguf`).
+Weights become float32. Biases are read if present, and the rope scalings linear and yarn; the
+llama3 scaling, which these files store as a table of factors, is refused. Quantised weights need the package `gguf`
+(extra `gguf`); gguf_header.py finds everything in the file, F32, F16 and BF16 weights are read without the package.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..data.llama_tokenizer import BOS, EOS, SPACE, UNKNOWN, LlamaTokenizer
 from ..layers.rope_scaling import WINDOW, attention_factor, check_scaling
 from ..models.config import ModelConfig
 from ..schema import Each, Number, Record, Text, Whole, check
+from .gguf_header import KINDS, Place, damaged, read_header
 from .llama import BIASED, Weights, head_width, llama_config
 
 BLOCK = "blk.{i}."
@@ -47,41 +49,41 @@ SIZES = {  # field of ModelConfig -> of the file
 }
 TABLE, TOKENIZER = "tokenizer.ggml.", ("model", "tokens", "scores", "token_type", "bos_token_id")
 VOCABULARY = Record({"tokens": Each(Text())}, {"scores": Each(Number()), "token_type": Each(Whole())}, open=True)
+PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # read without the package
 CONTROLS = (2, 3)  # token types: unknown, control
 
 
 def read(path: Path) -> Weights:
-    """Return the memory-mapped file; tensors are dequantised one by one."""
-    library = _library()
-    try:
-        reader = library.GGUFReader(path)
-        values = {name: field.contents() for name, field in reader.fields.items() if not _is_table(name)}
-    except Exception as error:  # the library lets errors of any kind through
-        raise _damaged(path, error) from error
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    """Read the header; tensors are read and dequantised one by one."""
+    values, tensors = read_header(path)
     config = _config(str(path), values, tensors)
-
-    def fetch(name: str) -> Tensor:
-        tensor = tensors[name]
-        try:
-            numbers = library.dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError:
-            kind = tensor.tensor_type.name
-            raise ValueError(
-                f"{path}: {name!r} is {kind}, which gguf cannot dequantise; accepted: F32, Q8_0 and the like"
-            ) from None
-        except Exception as error:  # as above
-            raise _damaged(path, error) from error
-        return torch.from_numpy(np.array(numbers, dtype=np.float32).reshape(_shape(tensor)))
-
-    shapes = {name: _shape(tensor) for name, tensor in tensors.items()}
-    fields = {name: field for name, field in reader.fields.items() if _is_table(name)}
+    shapes = {name: place.shape for name, place in tensors.items()}
     return Weights(
-        str(path), config, NAMES, shapes, fetch, interleaved=True, tokenizer=lambda: _tokenizer(path, fields)
-    )
+        str(path), config, NAMES, shapes, lambda name: _fetch(path, name, tensors[name]), interleaved=True,
+        tokenizer=lambda: _tokenizer(path, values),
+    )  # fmt: skip
 
 
-def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> ModelConfig:
+def _fetch(path: Path, name: str, place: Place) -> Tensor:
+    """Return one tensor in float32."""
+    data = np.fromfile(path, np.uint8, place.size, offset=place.start)
+    if data.size < place.size:
+        raise damaged(path, "it became shorter while it was read")
+    kind = KINDS[place.kind].name
+    if kind in PLAIN:
+        return torch.from_numpy(data).view(PLAIN[kind]).reshape(place.shape).float()
+    library = _library(kind)
+    rows = data.reshape(*place.shape[:-1], -1)
+    try:
+        numbers = library.dequantize(rows, library.GGMLQuantizationType(place.kind))
+    except (NotImplementedError, ValueError):  # ValueError: a kind that this version of the package does not know
+        raise ValueError(
+            f"{path}: {name!r} is {kind}, which gguf cannot dequantise; accepted: F32, Q8_0 and the like"
+        ) from None
+    return torch.from_numpy(np.array(numbers, dtype=np.float32).reshape(place.shape))
+
+
+def _config(where: str, values: dict[str, Any], tensors: dict[str, Place]) -> ModelConfig:
     kind = values.get("general.architecture")
     if kind != "llama":
         raise ValueError(f"{where}: general.architecture is {kind!r}; accepted: 'llama'")
@@ -102,7 +104,7 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
         attention_bias=NAMES["wq_bias"].format(i=0) in tensors or None,
         mlp_bias=NAMES["w1_bias"].format(i=0) in tensors or None,
         tie_embeddings=NAMES["output"] not in tensors,
-        vocab_size=_shape(embedding)[0],
+        vocab_size=embedding.shape[0],
     )
     rotated = values.get("llama.rope.dimension_count", head_width(config))
     if rotated != head_width(config):
@@ -112,7 +114,7 @@ def _config(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> Mode
     return config
 
 
-def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any] | None:
+def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Place]) -> dict[str, Any] | None:
     """Return rotary_scaling as llama.cpp derives it from llama.rope.scaling.*."""
     if FACTORS in tensors:
         way_out = "import the Hugging Face folder of this model instead"
@@ -134,12 +136,9 @@ def _scaling(where: str, values: dict[str, Any], tensors: dict[str, Any]) -> dic
     return scaling | ({"attention_factor": times * attention_factor(scaling)} if kind == "yarn" and times != 1 else {})
 
 
-def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
+def _tokenizer(path: Path, values: dict[str, Any]) -> LlamaTokenizer | None:
     """Return the tokenizer in the file, or None."""
-    try:
-        table = {name: fields[TABLE + name].contents() for name in TOKENIZER if TABLE + name in fields}
-    except Exception as error:  # as above
-        raise _damaged(path, error) from error
+    table = {name: values[TABLE + name] for name in TOKENIZER if TABLE + name in values}
     if "tokens" not in table:
         return None
     if table.get("model") != "llama" or table.get("bos_token_id", BOS) != BOS:
@@ -158,24 +157,12 @@ def _tokenizer(path: Path, fields: dict[str, Any]) -> LlamaTokenizer | None:
         raise ValueError(f"{path}: its tokenizer is damaged: {error}") from error
 
 
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} is not a whole GGUF file ({' '.join(str(error).split())[:200]}); copy it again")
-
-
-def _shape(tensor: Any) -> tuple[int, ...]:
-    return tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts from the innermost axis
-
-
-def _is_table(name: str) -> bool:
-    """Return True for a field of the vocabulary, which is long and read only when needed."""
-    return name.startswith("tokenizer.")
-
-
-def _library() -> Any:
+def _library(kind: str) -> Any:
     try:
         import gguf
     except ImportError as error:
         raise ImportError(
-            "reading a GGUF file needs the package gguf, which is not installed; pip install linnet[gguf]"
+            f"reading {kind} tensors of a GGUF file needs the package gguf, which is not installed; "
+            "pip install linnet[gguf]"
         ) from error
     return gguf

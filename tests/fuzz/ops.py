@@ -67,6 +67,8 @@ def share(job: Job) -> tuple[Counter[str], list[Found]]:
     for case in job.cases:
         trial, name, wrong = run_case(job.seed, case, job.only)
         count[name] += 1
+        if trial is not None and trial.words.get("backend") == "native":
+            count[f"{name} with backend='native'"] += 1
         if wrong:
             found.append(Found(name, report(job.seed, case, job.only, trial, wrong)))
     return count, found

@@ -12,14 +12,18 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import linnet
-from linnet.ops.dispatch import OPS
+from linnet.native.library import info
 from linnet.ops.gated import naive
 from tests.fuzz import draws
 from tests.fuzz.measure import Values
 from tests.fuzz.trial import Trial
 
 SOLVED = ("delta_rule", "wkv7")  # by triangular systems, whose last bits LAPACK leaves open from batch to batch
-FORMS = ["auto", "parallel", "chunked", "recurrent"]
+FORMS = ["auto", "auto", "chunked", "parallel", "recurrent"]
+NATIVE = info()["loaded"]
+# Most are small, so that many run. The kernels work in panels of 16 and keep a state in 16, 32 or 128 tokens: some
+# cross these bounds.
+SMALL, WIDE, LONG = [1, 2, 3, 4, 5, 8], [7, 9, 15, 16, 17, 31, 33], [100, 127, 128, 129, 150]
 
 
 def decay_trial(rng: random.Random, g: torch.Generator) -> Trial:
@@ -93,7 +97,10 @@ class _Common:
         self.rng, self.g = rng, g
         self.dtype = rng.choice(draws.DTYPES)
         self.B, self.T, self.H = rng.choice([1, 2, 3]), rng.choice(draws.LENGTHS), rng.choice([1, 2, 3])
-        self.D, self.V = rng.choice([1, 2, 3, 4, 5, 8]), rng.choice([1, 2, 3, 5, 8])
+        widths = WIDE if rng.random() < 0.2 else SMALL
+        self.D, self.V = rng.choice(widths), rng.choice([*widths, 1, 5])
+        if widths is SMALL and rng.random() < 0.03:
+            self.T = rng.choice(LONG)
         packed = rng.random() < 0.2
         self.B = 1 if packed else self.B
         self.offsets = draws.offsets(rng, self.T) if packed else None
@@ -119,11 +126,14 @@ class _Common:
             state = draws.normal(self.g, torch.float32, self.rows, self.H, self.D, self.V, size=self.past)
         given = self.past > 0 or rng.random() < 0.3
         how = {"form": rng.choice(FORMS), "chunk_size": rng.choice([1, 2, 3, 4, 8, 16, 32])}
-        if OPS[name].native:  # by its own choice, or not at all
-            how["backend"] = rng.choice(["auto", "auto", "torch"])
         one_by_one = offsets is None and mask is None and self.T > 0 and rng.random() < 0.15
         timed = [n for n in names if inputs[n].ndim > 2 and inputs[n].shape[1] == self.T and n != "a"]
-        state_dtype = torch.float64 if self.dtype == torch.float64 else rng.choice([torch.float32, torch.float64])
+        state_dtype = (
+            torch.float64 if self.dtype == torch.float64 else rng.choice([torch.float32, torch.float32, torch.float64])
+        )
+        wide = torch.float64 in (self.dtype, state_dtype if given else self.dtype)
+        fits = NATIVE and not wide and how["form"] in ("auto", "chunked")
+        how["backend"] = rng.choice(["native", "native", "auto", "torch"] if fits else ["auto", "torch"])
         inputs = inputs | ({"s0": state} if given else {})
         words = {"op": name, "dtype": self.dtype, "state": given and state_dtype, "padding": self.kind, **words, **how}
         words |= {"sizes": f"B{self.B} T{self.T} H{self.H} D{self.D} V{self.V}", "offsets": offsets}
@@ -169,7 +179,7 @@ class _Common:
         logs = ("decay",) if "decay" in inputs else ()
         return Trial(
             words, inputs, run, truth, self.dtype, dtypes, padded, pad, future=future, logs=logs, offsets=offsets,
-            bits=name not in SOLVED,
+            bits=name not in SOLVED, rounded_anew=how["backend"] != "torch" and words.get("by") == "channel",
         )  # fmt: skip
 
 

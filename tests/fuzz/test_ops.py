@@ -18,7 +18,7 @@ SEED, SHARE = 13, 600  # cases: about a minute of one core
 def test_random_calls_give_the_numbers_of_float64() -> None:
     count, failed = ops.share(Job(SEED, range(SHARE), None, ""))
     assert not failed, "\n".join(found.text for found in failed)
-    assert set(count) == set(ops.SUBJECTS)
+    assert set(ops.SUBJECTS) <= set(count)
 
 
 def division(x: torch.Tensor, off: float) -> Trial:

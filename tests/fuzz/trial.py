@@ -38,6 +38,7 @@ class Trial:
     future: tuple[str, ...] = ()  # inputs [B,T,...] that no earlier token may see
     offsets: list[int] | None = None  # of packed sequences
     bits: bool = True  # earlier outputs keep their bits, not only their digits; False: solves systems, or sorts
+    rounded_anew: bool = False  # by a strong decay, with all of its chunk: earlier outputs keep their digits only
     twice: bool = True  # may be differentiated twice
 
 
@@ -188,7 +189,8 @@ def _causality(trial: Trial, rng: random.Random) -> list[str]:
     same[row, at : min((end for end in trial.offsets or [] if end > at), default=None)] = False
     if not bool(same.any()):
         return []
-    slack = 0.0 if trial.bits else measure.PLAIN * measure.ROUNDOFF[trial.dtype] * float(before[same].abs().max())
+    digits = measure.PLAIN * measure.ROUNDOFF[trial.dtype] * float(before[same].abs().max())
+    slack = 0.0 if trial.bits and not trial.rounded_anew else digits
     if bool(((after - before)[same].abs() <= slack).all()):
         return []
     how = "has other bits" if bool(after[same].isfinite().all()) else "is no longer finite"

@@ -24,6 +24,7 @@ from linnet.ops import (
     sliding_window_attention,
     softmax_attention,
     wkv,
+    wkv7,
     wkv_step,
 )
 from linnet.ops.conv.base_conv import base_conv
@@ -111,6 +112,11 @@ OPS: dict[str, tuple[Op, list[tuple[int, ...]]]] = {  # rows of at least eager.S
     "sliding_window_attention": (partial(_first, sliding_window_attention, window=5), QKV),
     "decayed_attention": (partial(_first, decayed_attention), [*QKV, (2, 40, 2)]),
     "delta_rule": (partial(_first, delta_rule), [*QKV, (2, 40, 2)]),
+    "delta_rule by channel": (partial(_first, delta_rule), [*QKV, (2, 40, 2), (2, 40, 2, 8)]),
+    "wkv7": (
+        partial(_recurrent, wkv7, Tensor.clone),
+        [(2, 40, 2, 8), (2, 40, 2, 8), *QKV[1:], (2, 40, 2, 8), (2, 40, 2, 8), (2, 2, 8, 5)],
+    ),
     "selective_scan": (
         partial(_recurrent, selective_scan, Tensor.clone),
         [(2, 20, 9), (2, 20, 9), (9, 4), (2, 20, 4), (2, 20, 4), (2, 9, 4, 1)],
@@ -182,8 +188,12 @@ def drawn(name: str, seed: int = 0) -> list[Tensor]:
         given[1:3] = given[1].sigmoid(), -given[2].sigmoid()
     if name.startswith("wkv"):
         given[2], given[-1] = given[2].sigmoid(), given[-1].abs() + 1
-    if name == "delta_rule":
+    if name.startswith("delta_rule"):
         given[1], given[3] = torch.nn.functional.normalize(given[1], dim=-1), given[3].sigmoid()
+        given[4:] = [-x.abs() / 8 for x in given[4:]]
+    if name == "wkv7":
+        given[1], given[5] = -given[1].abs() / 8, given[5].sigmoid()
+        given[4] = torch.nn.functional.normalize(given[4], dim=-1) / 2  # also where one number stands for all
     return given
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import linnet
+from linnet.native import gate
 from linnet.ops.gated.wkv import wkv
 from linnet.ops.gated.wkv7 import wkv7
 from linnet.ops.softmax.lsh import lsh_attention
@@ -32,27 +33,27 @@ def draw(*widths: int) -> list[Tensor]:
 
 def decayed(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, decay = draw(D, D, V, 0)
-    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+    return lambda *x: linnet.decayed_attention(*x, **how(form))[0], [q, k, v, -decay.abs()]
 
 
 def gated(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, decay = draw(D, D, V, D)
-    return lambda *x: linnet.decayed_attention(*x, form=form)[0], [q, k, v, -decay.abs()]
+    return lambda *x: linnet.decayed_attention(*x, **how(form))[0], [q, k, v, -decay.abs()]
 
 
 def delta(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, beta, decay = draw(D, D, V, 0, 0)
-    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+    return lambda *x: linnet.delta_rule(*x, **how(form))[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
 
 
 def delta_by_channel(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     q, k, v, beta, decay = draw(D, D, V, 0, D)
-    return lambda *x: linnet.delta_rule(*x, form=form)[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
+    return lambda *x: linnet.delta_rule(*x, **how(form))[0], [q, normalize(k, dim=-1), v, beta.sigmoid(), -decay.abs()]
 
 
 def rwkv7(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     r, decay, k, v, c, rate = draw(D, D, D, V, D, D)
-    return lambda *x: wkv7(*x, form=form)[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
+    return lambda *x: wkv7(*x, **how(form))[0], [r, -decay.abs(), k, v, normalize(c, dim=-1), rate.sigmoid()]
 
 
 def how(form: str) -> dict[str, str]:
@@ -70,6 +71,10 @@ def mamba(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda x, dt, b, c: linnet.selective_scan(x, dt, a, b, c, **how(form))[0], [x, dt.abs(), b, c]
 
 
+def linear(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
+    return lambda *x: linnet.linear_attention(*x, **how(form))[0], draw(D, D, V)
+
+
 def softmax(_: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: linnet.softmax_attention(*x)[0], draw(D, D, V)
 
@@ -83,6 +88,7 @@ def lsh(form: str) -> tuple[Callable[..., Tensor], list[Tensor]]:
     return lambda *x: lsh_attention(*x, turns, span=4, form=form)[0], draw(D, V)
 
 
+RECURRENT = (decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, mamba)
 LOOSE = (
     lsh,
     delta,
@@ -105,14 +111,40 @@ def keeps_the_past(op: Callable[..., Tensor], inputs: list[Tensor], which: int, 
 @pytest.mark.parametrize(
     ("make", "form"),
     [
-        *product([decayed, gated, delta, delta_by_channel, rwkv7, rwkv4, mamba, softmax, window, lsh], FORMS),
-        *(pytest.param(make, "native", marks=needs_library) for make in (rwkv4, mamba)),
+        *product([*RECURRENT, softmax, window, lsh], FORMS),
+        *(pytest.param(make, "native", marks=needs_library) for make in RECURRENT),
     ],
 )
 def test_earlier_tokens_stay_as_they_are(make: Any, form: str, what: float) -> None:
     op, inputs = make(form)
     for which in range(len(inputs)):
         keeps_the_past(op, inputs, which, what, bits=make not in LOOSE)
+
+
+@pytest.mark.parametrize("make", [*RECURRENT, softmax, window, lsh, linear])
+def test_values_mode_refuses_what_gradients_would_carry_back(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "VALUES", True)
+    op, inputs = make("chunked")
+    op(*(x.requires_grad_() for x in inputs))
+    for which in range(len(inputs)):
+        spoiled = [x.detach().clone() for x in inputs]
+        spoiled[which][0, AT] = torch.nan
+        op(*spoiled)  # without gradients the past is guarded
+        with pytest.raises(
+            ValueError, match=r"an input of \w+ is nan; accepted: finite numbers in real tokens, .*unset"
+        ):
+            op(*(x.requires_grad_() for x in spoiled))
+
+
+def test_values_mode_lets_padding_hold_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "VALUES", True)
+    mask = torch.ones(B, T, dtype=torch.bool)
+    mask[0, AT] = False
+    for op, inputs in ((linnet.linear_attention, draw(D, D, V)), (linnet.decayed_attention, gated("chunked")[1])):
+        for x in inputs:
+            x[0, AT] = torch.nan
+        out, _ = op(*(x.requires_grad_() for x in inputs), mask=mask)
+        assert out.isfinite().all()
 
 
 @every_run

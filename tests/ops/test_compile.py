@@ -11,6 +11,7 @@ from torch import Tensor
 import linnet
 from linnet import State, linear_attention, linear_attention_step
 from linnet import feature_maps as maps
+from linnet.native import gate
 from tests.ops.runs import RUNS, close, qkv
 
 
@@ -118,3 +119,13 @@ def test_exported() -> None:
     program = torch.export.export(Model(), inputs)
     assert any("linnet.linear_attention" in str(node.target) for node in program.graph.nodes)
     assert close(program.module()(*inputs), Model()(*inputs))
+
+
+def test_values_mode_asserts_inside_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "VALUES", True)
+    run = torch.compile(lambda *x: linear_attention(*x, form="parallel")[0], fullgraph=True, backend="eager")
+    q, k, v = qkv(1, 9, 2, 4)
+    run(q, k, v)
+    v[0, 3] = torch.nan
+    with pytest.raises(RuntimeError, match="an input of linear_attention is not finite"):
+        run(q, k, v)

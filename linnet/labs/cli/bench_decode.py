@@ -110,7 +110,7 @@ def run_decode(
     steps
         Time single steps; --no-steps leaves them out.
     mixers
-        Also time the model with these mixers instead of its own: names, or all.
+        Also time the model with each of these mixers: names, or all.
     images
         Also measure seconds per image, sampling included, next to the paper's.
     plot

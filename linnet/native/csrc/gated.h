@@ -43,6 +43,7 @@ struct Gated {  // the call; what forward or backward does not have is 0
   float *dq, *dk, *dv, *ddecay, *dbeta, *derase, *drate, *ds0;
   int64_t S, B, T, H, D, V, G, rule, slots, floats, threads;
   linnet_strides q_strides, k_strides, v_strides, decay_strides, beta_strides, erase_strides, rate_strides, g_strides;
+  bool channels;      // a decay per channel, or as if: the eraser of RWKV-7 reads before its token decays, unlike HEAD
   bool stream;        // outputs past the caches: whole lines, and more of them than the caches hold
   int64_t nb, P, nS;  // blocks of 16 key channels; panels of 16 value columns; floats of a state, [P][16 nb][16]
   int readers, writers;
@@ -52,6 +53,7 @@ void complete(Gated &a) {
   a.nb = (a.D + 15) / 16;
   a.P = (a.V + 15) / 16;
   a.nS = a.P * a.nb * 256;
+  a.channels = a.G > 1 || a.rule == REMOVAL;
   const float *first = a.out ? a.out : a.dv;
   a.stream = a.V % 16 == 0 && (uintptr_t)first % 64 == 0 && a.B * a.T * a.H * a.V > 1 << 18;
   a.stream = a.stream && (a.out || a.D % 16 == 0);
@@ -130,7 +132,7 @@ void panels_out(const Gated *c, float *to, const float *S) {
 constexpr int64_t MOST_HEADS = 8, NEAR_BYTES = 400 << 10;  // of one block, so that two fit the second-level cache
 
 int64_t token_floats(const Gated *c, bool grads) {  // read per token and head
-  return (2 + (c->G > 1) + 2 * (c->rule == REMOVAL)) * c->D + (1 + grads) * c->V;
+  return (2 + c->channels + 2 * (c->rule == REMOVAL)) * c->D + (1 + grads) * c->V;
 }
 
 // Heads of a task; 1 where heads lie further apart than tokens. Every thread has tasks.
@@ -167,7 +169,7 @@ struct Near {
     ahead.add(gated_q(c, x, h, t), more * c->q_strides.h + c->D);
     ahead.add(gated_k(c, x, h, t), more * c->k_strides.h + c->D);
     ahead.add(gated_v(c, x, h, t), more * c->v_strides.h + c->V);
-    if (c->G > 1) ahead.add(gated_decay(c, x, h, t), more * c->decay_strides.h + c->D);
+    if (c->channels) ahead.add(gated_decay(c, x, h, t), more * c->decay_strides.h + c->D);
     if (c->rule == REMOVAL) ahead.add(gated_erase(c, x, h, t), more * c->erase_strides.h + c->D);
     if (c->rule == REMOVAL) ahead.add(gated_rate(c, x, h, t), more * c->rate_strides.h + c->D);
     if (grads) ahead.add(gated_g(c, x, h, t), more * c->g_strides.h + c->V);

@@ -206,12 +206,12 @@ void decay_gradients(const Gated *c, BackwardScratch &w, const float *R, const S
         if (c->rule == DELTA) later += load(x.x[H] + at) * load(w.dx[H] + at);
         if (c->rule == REMOVAL) later -= load(x.w[B] + at) * load(w.dw[B] + at);
         head[t] += later;
-        if (c->G > 1) store(w.dG + at, load(x.g + at) > FORGOTTEN ? later * x.valid[t] : (vf){});
+        if (c->channels) store(w.dG + at, load(x.g + at) > FORGOTTEN ? later * x.valid[t] : (vf){});
         if (c->rule == REMOVAL) later += load(x.x[H] + at) * load(w.dx[H] + at);  // read before this token's decay
       }
     }
   }
-  if (c->G > 1) return store_natural(c, c->ddecay, c->D, seq, h, x, w.dG);
+  if (c->channels) return store_natural(c, c->ddecay, c->D, seq, h, x, w.dG);
   for (int64_t t = 0; t < x.n; ++t)
     c->ddecay[(seq.b * c->T + x.t + t) * c->H + h] = x.valid[t] != 0.0f && x.g[t] > FORGOTTEN ? sum(head[t]) : 0.0f;
 }

@@ -208,7 +208,7 @@ void load_chunk(const Gated *c, Chunk &x, const Sequence &seq, int64_t h, int64_
   const int64_t nat = c->nb * 256;
   const int first = queries ? Q : H;
   x.fade = c->G == 0 ? FLAT : HEAD;
-  if (c->G > 1)
+  if (c->channels)
     channel_decay(c, x, gated_decay(c, seq, h, t), faults);
   else if (c->G == 1)
     head_decay(c, x, gated_decay(c, seq, h, t), faults);

@@ -78,7 +78,8 @@ def decayed_attention(
         ValueError, StateError, BackendError: an argument that does not fit, in one sentence.
 
     No output depends on a later token, NaN and infinity included; exceptions: gradients, torch.compile, and devices
-    other than the CPU (see causal.py).
+    other than the CPU (see causal.py). With a decay per channel the native kernel keeps digits, not bits: a strong one
+    changes how its chunk of 16 tokens is rounded.
     """
     _check(q, k, v, decay)
     how = Contract(initial_state, output_final_state, mask, cu_seqlens, form, backend, chunk_size)

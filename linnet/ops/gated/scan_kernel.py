@@ -66,8 +66,8 @@ class _Scan(torch.autograd.Function):
         places, (g, gs) = Places(mask, cu_seqlens), grads
         if by_kernel(*grads):
             g = torch.zeros_like(inputs[0], dtype=torch.float32) if g is None else g
-            found = list(ctx.scan.backward(g, gs, *inputs, places, kept))
+            wide = list(ctx.scan.backward(g, gs, *inputs, places, kept))
         else:
-            found = gradients(partial(ctx.scan.plain, places=places), tuple(inputs), grads)
-        cast = [d if d is None else d.to(x.dtype) for d, x in zip(found, inputs, strict=True)]
+            wide = gradients(partial(ctx.scan.plain, places=places), tuple(inputs), grads)
+        cast = [d if d is None else d.to(x.dtype) for d, x in zip(wide, inputs, strict=True)]
         return None, None, None, None, *cast

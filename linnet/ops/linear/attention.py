@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ...errors import ArgumentError, is_number, is_whole
 from ...feature_maps import FeatureMap, resolve
+from ...native import gate
 from ...native import linear_attention as native
+from ..causal import refuse_unguarded
 from ..checks import WIDE, check_cu_seqlens, check_mask, check_memory, check_qkv, check_step, widened
 from ..dispatch import check_names, choose_linear
 from ..precision import full_precision
@@ -76,6 +78,9 @@ def linear_attention(
     simple = usual(q, k, v, 4)
     if not simple:
         check_qkv(q, k, v, causal)
+    if gate.VALUES and causal:
+        check_mask(mask, k.shape[0], k.shape[1], k.device)
+        refuse_unguarded("linear_attention", (q, k, v), mask)
     phi = resolve(feature_map, q.shape[3])
     bare = mask is None and cu_seqlens is None and initial_state is None and chunk_size is None
     if simple and bare and not torch.compiler.is_compiling() and not _prepares(phi):

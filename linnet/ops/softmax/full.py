@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from ...errors import StateError
-from ..causal import guarded
+from ..causal import guarded, refuse_unguarded
 from ..checks import check_cu_seqlens, check_form, check_mask, check_qkv, check_scale, check_step, widened
 from ..dispatch import check_torch, choose
 from ..state import AnyState, KVState, S, check_cache, join_states, real_tokens
@@ -66,6 +66,8 @@ def softmax_attention(
     check_qkv(q, k, v, causal)
     scale = check_scale(scale, q.shape[-1])
     check_mask(mask, k.shape[0], k.shape[1], k.device)
+    if causal:
+        refuse_unguarded("softmax_attention", (q, k, v), mask)
     if cu_seqlens is not None:
         offsets = check_cu_seqlens(cu_seqlens, k.shape[1], k.shape[0])
         attend = partial(

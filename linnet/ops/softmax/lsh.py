@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from ...errors import whole
 from ...feature_maps.common import product, wide_dtype
-from ..causal import guarded
+from ..causal import guarded, refuse_unguarded
 from ..checks import check_cu_seqlens, check_mask, check_others, check_qkv, check_scale, check_step, widened
 from ..dispatch import check_torch, choose
 from ..precision import full_precision
@@ -93,6 +93,8 @@ def lsh_attention(
     whole("span", span, 1, hint="it counts tokens")
     rule = Rule(span, causal, check_scale(scale, q.shape[-1]))
     check_mask(mask, q.shape[0], q.shape[1], q.device)
+    if causal:
+        refuse_unguarded("lsh_attention", (q, v), mask)
     if cu_seqlens is not None:
         offsets = check_cu_seqlens(cu_seqlens, q.shape[1], q.shape[0])
 

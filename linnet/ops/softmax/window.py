@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ...errors import StateError, whole
-from ..causal import guarded
+from ..causal import guarded, refuse_unguarded
 from ..checks import check_cu_seqlens, check_mask, check_qkv, check_scale, check_step, widened
 from ..dispatch import check_torch, choose
 from ..state import WindowState, check_cache
@@ -71,6 +71,7 @@ def sliding_window_attention(
     _check_window(window, causal)
     scale = check_scale(scale, q.shape[-1])
     check_mask(mask, k.shape[0], k.shape[1], k.device)
+    refuse_unguarded("sliding_window_attention", (q, k, v), mask)
     if cu_seqlens is not None:
         offsets = check_cu_seqlens(cu_seqlens, k.shape[1], k.shape[0])
         attend = partial(
