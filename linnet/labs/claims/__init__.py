@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pkgutil import walk_packages
 
-from ...errors import unknown
-from ..core.claim import BUDGETS, PAPERS, Claim
+from ...errors import ArgumentError, unknown
+from ..core.claim import BUDGETS, DAY, PAPERS, Claim
 
 RENAMED: dict[str, str] = {}  # a name that claims had once -> the name of today
 
@@ -25,10 +25,11 @@ def claims() -> dict[str, Claim]:
     return named
 
 
-def chosen(names: Sequence[str], every: Mapping[str, Claim] | None = None) -> list[Claim]:
+def chosen(names: Sequence[str], every: Mapping[str, Claim] | None = None, budget: str = "") -> list[Claim]:
     """Return the claims of papers, of "all", or by name or number, each once, in the order of the scoreboard.
 
-    Numbers are accepted in upper and lower case. every: all claims by name.
+    Numbers are accepted in upper and lower case. every: all claims by name. budget: of "day" only the claims that have
+    a day run; one without it that is asked for by its name is refused.
     """
     every = claims() if every is None else every
     wanted: set[str] = set()
@@ -42,6 +43,11 @@ def chosen(names: Sequence[str], every: Mapping[str, Claim] | None = None) -> li
             raise ValueError(f"the claim {name!r} is now called {RENAMED[name]!r}: linnet reproduce {RENAMED[name]}")
         if not of:
             raise unknown("claim", name, ["all", *PAPERS, *every])
+        if budget == DAY:
+            of = {one for one in of if every[one].day}
+        if not of:
+            have = ", ".join(one.name for one in every.values() if one.day)
+            raise ArgumentError("claim", name, f"with --budget {DAY} one of {have}", "the others have --budget hour")
         wanted |= of
     return [claim for claim in every.values() if claim.name in wanted]
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App
 from rich.console import Console
 
 from ...cli.common import FLAG, deliver
+from ..core.claim import DAY, Claim, Setting
+from ..core.results import Row, key
 from ..report.recall import studies_html
 from . import recall_show
 from .options import check_one_format, check_show_only, given, worker_count
 from .recall import OUT, watched
+
+if TYPE_CHECKING:
+    from ..recall.config import RecallConfig
 
 EPILOG = """\
 Each study tests one statement of the papers: what they report, which runs test it
@@ -24,15 +31,23 @@ studies are listed.
 
 Budgets: smoke, quick, hour and paper are those of `linnet reproduce` (seconds,
 only to check that it runs; under a minute; this study's share of an hour; the
-published sizes, for a cluster: --workers ray). Two more lie between hour and
-paper: long (minutes on two cores, larger tables of docs/science/recall.md) and day
-(more seeds, rates and lengths).
+published runs, for a cluster: --workers ray). One more lies between hour and
+day: long (minutes on two cores, larger tables of docs/science/recall.md). Day is
+that of `linnet reproduce` too, for the studies that have it.
 
     linnet recall study
     linnet recall study ablation
     linnet recall study length --budget hour --workers 2
     linnet recall study iou --show runs/recall-study/iou-long
 """
+
+
+def ready(study: Claim, budget: str, rows: Sequence[Row]) -> list[RecallConfig]:
+    """Return the runs that need no row of another; of a day run first those that choose the rates."""
+    known = {key(row["config"]): row for row in rows}
+    setting = Setting(budget, row=lambda config: known.get(key(config)))
+    return [unit.work for unit in study.work(setting) if not unit.waits]
+
 
 study = App(name="study", help_format="plaintext", help_epilogue=EPILOG)
 
@@ -72,7 +87,6 @@ def run_study(
     """
     from ...errors import unknown
     from ..claims.rebased import studies
-    from ..core.claim import Setting
     from ..core.clock import read_timed
     from ..recall.document import study_document
     from ..recall.study import BUDGETS
@@ -92,11 +106,11 @@ def run_study(
     chosen, status = known[name.replace("_", "-")], 0
     folder = show or out or OUT.with_name("recall-study") / f"{chosen.name}-{budget}"
     if show is None:
-        configs = [unit.work for unit in chosen.units(Setting(budget))]
-        if not configs:
-            raise ValueError(f"{chosen.name} has no runs at budget {budget}: {chosen.read([]).sentence}")
-        count = worker_count(workers)
-        status = watched(lambda hooks: run_configs([lambda rows: configs], folder, workers=count, hooks=hooks), folder)
+        if not chosen.work(Setting(budget)):
+            why = chosen.read([]).sentence if budget != DAY else "take --budget long or hour"
+            raise ValueError(f"{chosen.name} has no runs at budget {budget}: {why}")
+        count, passes = worker_count(workers), [partial(ready, chosen, budget)] * (2 if budget == DAY else 1)
+        status = watched(lambda hooks: run_configs(passes, folder, workers=count, hooks=hooks), folder)
     document = study_document(chosen, *read_timed(folder, "recall", "linnet recall"))
     if html is not None:
         recall_show.write_page(studies_html([document]), html)

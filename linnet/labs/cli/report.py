@@ -58,19 +58,23 @@ def run_report(
     evidence
         Write the outcome of every claim, for other runs to be compared with, to this file.
     seal
-        Write FOLDER/manifest.json, the hashes of the rows; from then on an edited row is refused.
+        Write FOLDER/manifest.json, the hashes of the rows; from then on an edited row is refused. A day run in
+        FOLDER/day is sealed too, and may grow.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     json
         Print the whole document as JSON, and nothing else, on standard output.
     """
     from ..claims.document import document
+    from ..core.claim import DAY
     from ..core.evidence import write_evidence
+    from ..core.folder import RUN
     from ..core.manifest import write_manifest
 
     try:
-        if seal:
-            write_manifest(folder)
+        for one in (folder, folder / DAY) if seal else ():
+            if one == folder or (one / RUN).is_file():
+                write_manifest(one)
         if evidence is not None:
             write_evidence(document(folder, skip_damaged=skip_damaged), evidence)
         content = document(folder, skip_damaged=skip_damaged)

@@ -18,7 +18,7 @@ from ...cli.common import FLAG, deliver
 from ...errors import StateError
 from ...lock import exclusive
 from ..report.reproduce import html
-from . import reproduce_show
+from . import reproduce_day, reproduce_show
 
 if TYPE_CHECKING:
     from ..core.plan import Limit
@@ -51,8 +51,10 @@ data or noise), adds nothing, or the claim was not run.
 
 Budgets: quick (8 minutes, or --minutes: the speed of the machine is measured
 first, whole claims are chosen to fit, the rest is named with what it would
-cost), hour (one to two hours on two cores), paper (the published sizes, for a
-cluster: --workers ray), smoke (a minute, only to check that everything runs).
+cost), hour (one to two hours on two cores), day (recall at the papers' sizes: each
+run until it has converged, in stages, at low priority; --plan shows what exists
+and what the rest would cost), paper (the published runs, for a cluster: --workers
+ray), smoke (a minute, only to check that everything runs).
 
 Examples
 
@@ -62,6 +64,8 @@ Examples
         the same with more time; rows that exist are kept
     linnet reproduce icl copy T7
         a paper, a claim by name, a claim by number
+    linnet reproduce --budget day --plan
+        rows and core-hours of each claim and stage, done and to do
     linnet reproduce --list
         all claims
     linnet reproduce all --budget hour --workers ray
@@ -84,6 +88,8 @@ def run_reproduce(
     workers: str | None = None,
     minutes: str | None = None,
     shipped: Annotated[bool, FLAG] = False,
+    plan: Annotated[bool, FLAG] = False,
+    join: Path | None = None,
     skip_damaged: Annotated[bool, FLAG] = False,
     list: Annotated[bool, FLAG] = False,
     json: Annotated[bool, FLAG] = False,
@@ -95,7 +101,7 @@ def run_reproduce(
     what
         all, rnn, rebased, icl, open, or claims by name or number; default: all.
     budget
-        quick, hour, paper or smoke.
+        quick, hour, day, paper or smoke.
     out
         Folder for rows and page; default: runs/reproduce-BUDGET.
     workers
@@ -106,6 +112,10 @@ def run_reproduce(
         continues with it.
     shipped
         Use only the data shipped with linnet, even where LINNET_DATA or ../shared/data has more.
+    plan
+        With --budget day: show which rows the folder has and lacks and what the rest would cost, and run nothing.
+    join
+        With --budget day: first take the rows of this folder that the run needs; rows of other configurations stay out.
     skip_damaged
         Skip the lines of the results file that cannot be read; they stay in the file.
     list
@@ -120,11 +130,17 @@ def run_reproduce(
     began = monotonic()
     check_budget(budget)
     time = check_minutes(minutes, budget)
-    claims, count = chosen(what or ("all",)), check_workers(workers or os.cpu_count() or 1)
+    claims, count = chosen(what or ("all",), budget=budget), check_workers(workers or os.cpu_count() or 1)
     if list:
         reproduce_show.list_claims(claims, reproduce_show.wide())
         return
     folder = out or OUT / f"reproduce-{budget}"
+    reproduce_day.check_options(budget, plan, join)
+    if join is not None:
+        reproduce_day.join_rows(join, claims, budget, folder, shipped)
+    if plan:
+        reproduce_day.show(claims, budget, folder, skip_damaged)
+        return
     side_by_side = count if isinstance(count, int) else os.cpu_count() or 1
     limit = None if time is None else Limit(60 * time, side_by_side, began=began)
     try:
@@ -186,12 +202,16 @@ def run(
     skip_damaged: bool,
 ) -> int:
     """Compute the missing rows; return the exit status: 1 if something failed, 130 after Ctrl-C."""
+    from ..core.claim import DAY
     from ..core.folder import begin
+    from ..core.queue import lower_priority
     from ..core.reproduce import reproduce
     from ..core.runner import Hooks
     from .reproduce_watch import ClaimsWatcher
 
     begun = begin(out, budget, claims, shipped=shipped)
+    if budget == DAY:
+        lower_priority()
     console = Console(stderr=True, highlight=False)
     how: dict[str, Any] = {"workers": count, "skip_damaged": skip_damaged, "limit": limit}
     with ClaimsWatcher(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..core.outlook import Line, totals
 from ..report.axes import readable
 from ..report.outcomes import SHOWN, in_words
 from ..report.scoreboard import Headline, against_committed, compared, headline
@@ -77,6 +78,18 @@ def claim_line(claim: Claim, known: Mapping[str, Row], setting: Setting) -> str:
 
 def about_time(document: Mapping[str, Any]) -> str:
     return f"{document['rows']:,} rows in {document['minutes']:.1f} minutes"
+
+
+def show_plan(lines: Sequence[Line], console: Console) -> None:
+    """Print a line for each stage of each claim, in the order of the work, and the sum."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("claim", "stage", "rows", "core-hours spent", "core-hours left"):
+        table.add_column(name, justify="left" if name == "claim" else "right")
+    for line in (*lines, totals(lines)):
+        named = " ".join(filter(None, (line.number, line.claim)))
+        rows = f"{line.rows:,} of {line.wanted:,}"
+        table.add_row(named, str(line.stage or ""), rows, f"{line.spent:.2f}", f"{line.left:.2f}")
+    console.print(table)
 
 
 def list_claims(claims: Iterable[Claim], console: Console) -> None:

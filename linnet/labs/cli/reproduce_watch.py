@@ -7,6 +7,7 @@ scaled by the pace so far. With a limit of time, no more than it is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from textwrap import shorten
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ...cli.common import duration
-from ..core.claim import Claim, Setting, Unit
+from ..core.claim import DAY, Claim, Setting, Unit, complete
 from ..core.results import Row, key
 from .rows_watcher import RowsWatcher
 
@@ -38,19 +39,32 @@ class ClaimsWatcher(RowsWatcher):
     ) -> None:
         super().__init__(console, "reproduce", self._seconds, self._named)
         self.limit, self.line_at_end = limit, limit is None  # with a limit, more work may follow
-        self.workers, self.claim_line, self.setting = workers, claim_line, setting
+        self.workers, self.claim_line = workers, claim_line
         self.claims = {claim.name: claim for claim in claims}
-        self.keys = {name: set(claim.keys(setting)) for name, claim in self.claims.items()}
         self.costs: dict[str, float] = {}
         self.known: dict[str, Row] = {}
+        self.setting = replace(setting, row=lambda config: self.known.get(key(config)))
+        self.keys: dict[str, set[str]] = {}
+        self.judged: dict[str, int] = {}  # rows of the last line of each claim
+        self._renew()
+
+    def _renew(self) -> None:
+        """Read the work of all claims; that of a day run follows from the rows."""
+        for name, claim in self.claims.items():
+            work = claim.work(self.setting)
+            self._price(work)
+            self.keys[name] = {key(config) for unit in work for config in unit.configs}
+
+    def _price(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            each = unit.seconds / len(unit.configs) / (1 if unit.alone else self.workers)
+            self.costs |= {key(config): each for config in unit.configs}
 
     def begin(self, units: Sequence[Unit], rows: Sequence[Row]) -> None:
         """Announce the work to do, and at the first call the rows that exist; later calls add work."""
         first = self.task is None
         self.known |= {key(row["config"]): row for row in rows}
-        for unit in units:
-            each = unit.seconds / len(unit.configs) / (1 if unit.alone else self.workers)
-            self.costs |= {key(config): each for config in unit.configs}
+        self._price(units)
         configs = [config for unit in units for config in unit.configs if key(config) not in self.known]
         if first:
             self._say(self._outlook(configs))
@@ -72,11 +86,15 @@ class ClaimsWatcher(RowsWatcher):
     def row(self, row: Row) -> None:
         row_key = key(row["config"])
         self.known[row_key] = row
+        if self.setting.budget == DAY:
+            self._renew()
         of = [name for name, keys in self.keys.items() if row_key in keys]
         self.bar.update(self.task, description=self._claim(of[0]) if of else "reproduce")
         super().row(row)
         for name in of:
-            if self.keys[name] <= self.known.keys():
+            done = len(complete(self.claims[name].work(self.setting), self.known) or ())
+            if done > self.judged.get(name, 0):
+                self.judged[name] = done
                 self._say(self.claim_line(self.claims[name], self.known, self.setting))
 
     def _claim(self, name: str) -> str:

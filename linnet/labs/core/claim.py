@@ -1,6 +1,7 @@
 """A claim: a statement that can be true or false, the work that tests it here, and the rule that reads the rows.
 
-    units(setting)   the work of a budget: quick (seconds to a minute), hour (minutes), paper (the published sizes)
+    units(setting)   the work of a budget: quick (seconds to a minute), hour (minutes), day (the papers' sizes, each run
+                     until it has converged, in stages), paper (the published runs)
     read(rows)       what the rule found, with regime and controls; numbers with intervals, tables, charts, advice
 
 The rule is printed with the result, and every number shown is computed from rows. The rule answers yes, no or open;
@@ -33,7 +34,9 @@ from .verdicts import UNTESTED as UNTESTED
 from .verdicts import YES as YES
 from .verdicts import Table as Table
 
-BUDGETS = ("smoke", "quick", "hour", "paper")
+BUDGETS = ("smoke", "quick", "hour", "day", "paper")
+DAY = "day"  # the one budget that only some claims have
+OF_EVERY_CLAIM = tuple(budget for budget in BUDGETS if budget != DAY)
 WORDS = 8  # at most, in an answer
 PAPERS = {
     "rnn": "Transformers are RNNs (Katharopoulos et al. 2020)",
@@ -52,7 +55,11 @@ class Setting:
     budget: str
     out: Path = Path(".")
     data: frozenset[str] = frozenset()  # names of the data sets present when the run began, such as "mnist"
-    done: Callable[[Mapping[str, Any]], bool] = field(default=lambda config: False)  # does its row exist?
+    row: Callable[[Mapping[str, Any]], Row | None] = field(default=lambda config: None)  # that exists already
+
+    def done(self, config: Mapping[str, Any]) -> bool:
+        """Return whether the row of a configuration exists."""
+        return self.row(config) is not None
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Unit:
     configs: tuple[Config, ...]
     seconds: float  # expected on one core: for progress estimates; long units start first
     alone: bool = False  # a timing: it runs alone and uses all threads
+    stage: int = 0  # of a day run: the rows up to a stage are a complete test, and a later one adds sizes
+    waits: bool = False  # for rows that are missing and will choose its configuration; this one is a guess
 
     def __str__(self) -> str:
         named = {name: value for name, value in self.configs[0].items() if not isinstance(value, (dict, list, tuple))}
@@ -166,6 +175,7 @@ class Claim:
     read: Callable[[Sequence[Row]], Finding]
     needs: str = ""  # optional data that make it stronger, and what is used without them
     place: int | None = None  # position among the claims of its paper; by its number when None
+    day: bool = False  # has it runs at the papers' sizes, for the budget of that name?
 
     def __post_init__(self) -> None:
         long = [words for words in self.answers.values() if len(words.split()) > WORDS]
@@ -173,9 +183,13 @@ class Claim:
         assert not long, f"{self.name}: the answer {long[0]!r} has more than {WORDS} words"
         assert not self.statement.endswith("?"), f"{self.name}: a question is neither true nor false"
 
+    def work(self, setting: Setting) -> list[Unit]:
+        """Return the units of a budget; of "day" none where the claim has no such runs."""
+        return self.units(setting) if self.day or setting.budget != DAY else []
+
     def configs(self, setting: Setting) -> list[Config]:
         """Return the configuration of every row of a budget."""
-        return [config for unit in self.units(setting) for config in unit.configs]
+        return [config for unit in self.work(setting) for config in unit.configs]
 
     def rank(self) -> tuple[int, int, str]:
         """Return the place on the scoreboard: papers in order, then `place` or the number, then the name."""
@@ -185,6 +199,20 @@ class Claim:
     def keys(self, setting: Setting) -> list[str]:
         """Return the keys of its rows."""
         return [key(config) for config in self.configs(setting)]
+
+
+def complete(work: Sequence[Unit], known: Mapping[str, Row]) -> list[str] | None:
+    """Return the keys of the rows to judge: those of the complete stages before the first incomplete one.
+
+    Only a day run has more than one stage. None where not even the first is complete.
+    """
+    done: list[str] = []
+    for stage in sorted({unit.stage for unit in work}):
+        keys = [key(config) for unit in work if unit.stage == stage for config in unit.configs]
+        if not all(one in known for one in keys):
+            return done or None
+        done += keys
+    return done
 
 
 def rounded(value: float, digits: int = 5) -> float:

@@ -1,32 +1,34 @@
 """Find rows that do not belong to the run of a folder: of another version of linnet, another budget or other data.
 
 Rows get mixed when files of two runs are joined. Each row is valid alone, so no rule would notice; they are refused by
-name, or left out on request, and never deleted.
+name, or left out on request, and never deleted. A day run, which lasts longer than a version, takes the rows of any
+version that have its configurations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import StateError
-from .claim import BUDGETS, Claim, Setting
+from .claim import BUDGETS, DAY, Claim, Setting
 from .folder import DATA, Run
 from .results import ROWS, Row, key, row_name
 
 
 def own_rows(
-    rows: Iterable[Row], run: Run, out: Path, every: Mapping[str, Claim], *, problems: list[str] | None = None
+    rows: Sequence[Row], run: Run, out: Path, every: Mapping[str, Claim], *, problems: list[str] | None = None
 ) -> list[Row]:
     """Return the rows of this run. problems: receives a sentence for every other row; without it the first one raises.
 
     every: all claims by name, also those that the run does not have.
     """
-    keys = keys_of(run.setting(out), every)
+    known = {key(row["config"]): row for row in rows}
+    keys = keys_of(run.setting(out, row=lambda config: known.get(key(config))), every)
     own = []
     for number, row in enumerate(rows, 1):
-        problem = other_version(row, run) or other_budget(row, run, keys, every)
+        problem = (other_version(row, run) if run.budget != DAY else "") or other_budget(row, run, keys, every)
         if not problem:
             own.append(row)
             continue

@@ -2,7 +2,8 @@
 
     OUT/manifest.json    {"format": 1, "sha256": of rows.jsonl, "lines": [12 hexadecimal digits, ...]}
 
-A folder without the file is not sealed, and nothing is checked.
+A folder without the file is not sealed, and nothing is checked. The folder of a day run may grow after its seal: the
+rows that were sealed come first, and later ones are not covered until it is sealed again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ def write_manifest(folder: Path) -> None:
         file.write(json.dumps(content, indent=0).encode() + b"\n")
 
 
-def check_manifest(folder: Path) -> None:
-    """Raise StateError if the folder is sealed and its rows are not those that were sealed, naming the first one."""
+def check_manifest(folder: Path, *, grows: bool = False) -> None:
+    """Raise StateError if the folder is sealed and its rows are not those that were sealed, naming the first one.
+
+    grows: rows may have been added since.
+    """
     path, way_out = folder / MANIFEST, "restore it from the repository, or delete it"
     if not path.is_file():
         return
@@ -46,7 +50,10 @@ def check_manifest(folder: Path) -> None:
     data = rows.read_bytes() if rows.is_file() else b""
     if sha256(data).hexdigest() == sealed["sha256"]:
         return
-    problem = difference(data.splitlines(), sealed["lines"], rows)
+    lines = data.splitlines()
+    if grows and [short(line) for line in lines[: len(sealed["lines"])]] == sealed["lines"]:
+        return
+    problem = difference(lines, sealed["lines"], rows)
     raise StateError(
         f"{problem}; restore {ROWS} from the repository, or, if the change is meant, seal it with "
         f"`linnet report {folder} --seal`"
@@ -76,6 +83,11 @@ def named(line: bytes) -> str:
 def short(line: bytes) -> str:
     """Return the short hash of one line."""
     return sha256(line).hexdigest()[:DIGITS]
+
+
+def joint_fingerprint(*hashes: str) -> str:
+    """Return one hash of several folders' rows."""
+    return sha256(" ".join(hashes).encode()).hexdigest()
 
 
 def fingerprint(folder: Path) -> str:

@@ -3,22 +3,24 @@
 Existing rows are not computed again, and a row that two claims share is computed once. A unit that fails is recorded
 and the others continue. After Ctrl-C, a kill at any moment or the end of a limit of time, the same command resumes.
 With a limit (plan.py) the cheapest claim comes first, so that a result is seen at once, then the speed of the machine.
+A day run takes its units from a queue (queue.py): some of them follow from the rows of others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import StateError
-from .claim import Claim, Unit
+from .claim import DAY, Claim, Unit
 from .clock import CLOCK, Clock
 from .folder import Run, write_failures, write_postponed
 from .manifest import MANIFEST
 from .pace import Pace, measure
 from .plan import Limit, Plan, Work, distinct, make_plan, postponed
+from .queue import Deadline, Queue
 from .results import ROWS, Row, Store, key
 from .runner import Failure, Gate, Hooks, check_workers, run_all
 
@@ -45,19 +47,23 @@ def reproduce(
     """
     workers, watch = check_workers(workers), watch or Hooks()
     with Store(out / ROWS, skip_damaged=skip_damaged) as store:
-        setting = run.setting(out, done=store.has)
+        setting = run.setting(out, row=store.get)
 
         runner = Runner(out, store, workers, watch)
 
         def left() -> list[Work]:
-            work = [Work(one.name, one.paper, tuple(missing(one.units(setting), store))) for one in claims]
+            work = [Work(one.name, one.paper, tuple(missing(one.work(setting), store))) for one in claims]
             return [one for one in work if one.units and not runner.failed(one.units)]
 
         work = left()
-        check_unsealed(out, work)
+        if run.budget != DAY:
+            check_unsealed(out, work)
         write_failures(out, [])
         write_postponed(out, {})
-        if limit is None:
+        if run.budget == DAY:
+            watch.start([unit for one in work for unit in one.units], store.rows())
+            runner.run_queue(Queue(left), Deadline(limit) if limit is not None else None)
+        elif limit is None:
             units = missing((unit for one in work for unit in one.units), store)
             watch.start(units, store.rows())
             runner.run(units)
@@ -94,6 +100,13 @@ class Runner:
         self._run(alone, 1, os.cpu_count() or 1, gate)
         self._run(shared, self.workers, 1, gate)
 
+    def run_queue(self, queue: Queue, gate: Gate | None) -> None:
+        """Run units as they become ready, each on one thread; on Ray those that are ready together."""
+        before = -1
+        while len(queue.given) > before:
+            before = len(queue.given)
+            self._run(queue, self.workers, 1, gate)
+
     def prepare(self, limit: Limit, work: Sequence[Work], measure: Measure) -> None:
         """Measure the machine, unless the work surely fits or no time is left; before that, run a claim of seconds."""
         if limit.room() <= 0 or PESSIMIST * limit.cost(distinct(work)) <= limit.room():
@@ -126,10 +139,19 @@ class Runner:
         names = {failure.unit for failure in self.failures}
         return any(str(unit) in names for unit in units)
 
-    def _run(self, units: Sequence[Unit], workers: int | str, threads: int, gate: Gate | None) -> None:
-        self.units += units
+    def _run(self, units: Iterable[Unit], workers: int | str, threads: int, gate: Gate | None) -> None:
         how: dict[str, Any] = {"workers": workers, "threads": threads, "gate": gate}
-        self.failures += run_all(units, rows_of, self.store, on_row=self._keep, on_failure=self._note, **how)
+        self.failures += run_all(
+            self._seen(units), rows_of, self.store, on_row=self._keep, on_failure=self._note, **how
+        )
+
+    def _seen(self, units: Iterable[Unit]) -> Iterator[Unit]:
+        """Note the units as they start, for the records of failures."""
+        return map(self._start, units)
+
+    def _start(self, unit: Unit) -> Unit:
+        self.units.append(unit)
+        return unit
 
     def _keep(self, row: Row) -> None:
         self.clock.tick()

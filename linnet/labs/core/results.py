@@ -49,6 +49,12 @@ def make_row(
     return finite_or_none({**row, **about()})
 
 
+def core_seconds(row: Row) -> float:
+    """Return what a row cost: its seconds of one core where they were measured, else its wall clock."""
+    cpu = row["info"].get("cpu")
+    return float(cpu if isinstance(cpu, int | float) else row["seconds"])
+
+
 def key(config: Mapping[str, Any]) -> str:
     """Return the key of a row."""
     return json.dumps(config, sort_keys=True, separators=(",", ":"))
@@ -122,7 +128,7 @@ class Store:
             self._rows = read_rows(self.path, damaged=[] if skip_damaged else None)
             self._cut_torn_line()
             self._open, self._failed = stack.pop_all(), False
-        self._keys = {key(row["config"]) for row in self._rows}
+        self._by_key = {key(row["config"]): row for row in self._rows}
 
     def __enter__(self) -> Store:
         return self
@@ -139,12 +145,16 @@ class Store:
         return list(self._rows)
 
     def has(self, config: Mapping[str, Any]) -> bool:
-        return key(config) in self._keys
+        return key(config) in self._by_key
+
+    def get(self, config: Mapping[str, Any]) -> Row | None:
+        """Return the row of a configuration, None if there is none."""
+        return self._by_key.get(key(config))
 
     def append(self, row: Row) -> None:
         """Append one row; it is on the disk when this returns."""
         row_key = key(row["config"])
-        if row_key in self._keys:
+        if row_key in self._by_key:
             raise ValueError(f"{self.path} has a row of {row_key} already; check with `has` before computing it again")
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         size = os.fstat(self._file).st_size
@@ -159,7 +169,7 @@ class Store:
             kept = f"the {len(self._rows)} earlier rows are kept"
             raise OSError(f"a row could not be added to {self.path} ({reason}); {kept}: free space, then start again")
         self._rows.append(row)
-        self._keys.add(row_key)
+        self._by_key[row_key] = row
 
     def _close(self, is_new: bool) -> None:
         if is_new and self._failed and not os.fstat(self._file).st_size:

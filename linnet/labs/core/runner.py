@@ -77,7 +77,7 @@ class Gate:
 
 
 def run_all(
-    units: Sequence[Any],
+    units: Iterable[Any],
     function: Function,
     store: Store,
     *,
@@ -90,7 +90,8 @@ def run_all(
     """Append every row of every unit to the store; return the units that failed.
 
     workers: 1 for this process, more for that many processes, "ray" for the cluster at RAY_ADDRESS or a local one.
-    Units start in the order given: put the long ones first.
+    Units start in the order given: put the long ones first. An iterator is asked for the next unit when a worker is
+    free, and asked again after it had none (queue.py), except on Ray.
     """
     failures = []
     with closing(results(units, function, workers, threads, gate)) as every:
@@ -120,7 +121,7 @@ def check_workers(workers: int | str) -> int | str:
 
 
 def results(
-    units: Sequence[Any], function: Function, workers: int | str, threads: int = 1, gate: Gate | None = None
+    units: Iterable[Any], function: Function, workers: int | str, threads: int = 1, gate: Gate | None = None
 ) -> Results:
     """Yield the events of all units; the arguments are those of `run_all`."""
     workers, gate = check_workers(workers), gate or Gate()
@@ -129,13 +130,13 @@ def results(
     if workers == "ray":
         from .ray_runner import on_ray
 
-        return on_ray(units, function, threads, gate)
+        return on_ray(list(units), function, threads, gate)
     if workers == 1:
         return _here(units, function, threads, gate)
-    return _on_processes(units, function, min(int(workers), len(units)), threads, gate)
+    return _on_processes(units, function, int(workers), threads, gate)
 
 
-def _here(units: Sequence[Any], function: Function, threads: int, gate: Gate) -> Results:
+def _here(units: Iterable[Any], function: Function, threads: int, gate: Gate) -> Results:
     import torch
 
     before = torch.get_num_threads()
@@ -161,7 +162,7 @@ class Worker(NamedTuple):
     unit: Any
 
 
-def _on_processes(units: Sequence[Any], function: Function, count: int, threads: int, gate: Gate) -> Results:
+def _on_processes(units: Iterable[Any], function: Function, count: int, threads: int, gate: Gate) -> Results:
     """Reuse workers from unit to unit, each with its own pipe, so that the death of one does not block the others."""
     waiting = filter(gate.admit, units)  # asked when a worker is free, not before
     busy: dict[Connection, Worker] = {}

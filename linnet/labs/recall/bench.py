@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..core.licence import Regime, regime
 from ..core.results import Row
 from .config import RecallConfig
+from .run import CONVERGED
 
 
 class Bench(NamedTuple):
@@ -51,22 +52,39 @@ SECTION_5 = Bench(
 
 
 def regime_of(rows: Sequence[Row], bench: Bench) -> Regime:
-    """Return the regime of rows; of several sizes the one that is furthest from the paper's decides."""
+    """Return the regime of rows; of several sizes the one that is furthest from the paper's decides.
+
+    The number of steps counts for runs that did not end by their test of convergence (run.py).
+    """
     runs = [RecallConfig.from_dict(row["config"]) for row in rows]
+    ended = [one for one, row in zip(runs, rows, strict=True) if not has_converged(row)]
     axes: dict[str, Any] = {}
     for name, (least, most) in bench.axes.items():
-        ours = max(AXES[name](runs), key=lambda size: max(size / most, least / size))
-        axes[name] = (ours, least, most)
+        counted = ended if name == "steps" else runs
+        if counted:
+            ours = max(AXES[name](counted), key=lambda size: max(size / most, least / size))
+            axes[name] = (ours, least, most)
     return regime(bench.words, sizes(rows), **axes)
+
+
+def has_converged(row: Row) -> bool:
+    """Return whether a run ended by its test of convergence: more steps, as in a paper, would not change it."""
+    return row["metrics"].get("ending") in CONVERGED
+
+
+def steps_of(row: Row) -> int:
+    """Return how many steps a run took."""
+    curve = row["metrics"].get("curve") or []
+    return int(curve[-1][0]) if curve and has_converged(row) else RecallConfig.from_dict(row["config"]).steps
 
 
 def sizes(rows: Sequence[Row]) -> str:
     """Return the sizes of rows in words: "d = 64, 64 tokens, 16 pairs, 256 symbols, 600 steps"."""
     runs = [RecallConfig.from_dict(row["config"]) for row in rows]
-    words = {"tokens": "tokens", "pairs": "pairs", "symbols": "symbols", "steps": "steps"}
-    return f"d = {spanned(AXES['width'](runs))}, " + ", ".join(
-        f"{spanned(AXES[name](runs))} {unit}" for name, unit in words.items()
-    )
+    spans = [f"{spanned(AXES[name](runs))} {name}" for name in ("tokens", "pairs", "symbols")]
+    spans += [f"{spanned([steps_of(row) for row in rows])} steps"]
+    converged = ", until converged" if all(map(has_converged, rows)) else ""
+    return f"d = {spanned(AXES['width'](runs))}, {', '.join(spans)}{converged}"
 
 
 def scope_of(rows: Sequence[Row], seeds: int) -> str:

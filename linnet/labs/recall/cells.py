@@ -24,7 +24,8 @@ from .config import RecallConfig
 NAMES = {
     "softmax": "softmax", "based": "Based", "rebased": "ReBased", "elu": "elu + 1", "identity": "q . k",
     "conv": "convolutions alone", "delta": "the delta rule", "gated_delta": "the gated delta rule", "gla": "GLA",
-    "mamba2": "Mamba-2", "window": "a window", "zero-floor": "Based less its floor",
+    "mamba": "Mamba", "mamba2": "Mamba-2", "rwkv7": "RWKV-7", "window": "a window",
+    "zero-floor": "Based less its floor",
 }  # fmt: skip
 RECALL, INTERVALS = "recall", "mean over seeds and its 95 % t interval"
 Charts = list[Chart | Heat]
@@ -60,7 +61,16 @@ def by_cell(rows: Sequence[Row], key: Callable[[RecallConfig], Cell], metric: st
 def curves_of(rows: Sequence[Row], key: Callable[[RecallConfig], Cell], cells: Iterable[Cell]) -> list[Curve]:
     """Return the accuracy during training of every run of some cells; empty where none was kept."""
     runs = chosen(rows, key)
-    return [row["metrics"].get("curve") or [] for cell in cells for row in runs.get(cell, {}).values()]
+    return [curve_of(row) for cell in cells for row in runs.get(cell, {}).values()]
+
+
+def curve_of(row: Row) -> Curve:
+    """Return the accuracy during training; a run that ended because it solved its task would stay where it ended."""
+    curve = row["metrics"].get("curve") or []
+    if row["metrics"].get("ending") != "solved":
+        return curve
+    step, accuracy = curve[-1]
+    return [*curve, *([step * times, accuracy] for times in (2, 3, 4))]
 
 
 def best_rate(rates: dict[float, dict[int, Row]]) -> float:

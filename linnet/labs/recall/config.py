@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ...errors import unknown
+from ...errors import unknown, whole
 from ...models import ModelConfig
 from ...train import TrainConfig
 from .tasks import MQAR, Forgetting, Haystack
@@ -22,6 +22,8 @@ from .tasks import MQAR, Forgetting, Haystack
 EXPERIMENT = "recall"
 TASKS = ("mqar", "forgetting", "haystack")
 TEST_ROWS = 512  # test sequences, after as many validation sequences that choose the learning rate
+EVERY = 50  # steps between the evaluations of a run that ends by `patience`
+CUT = 0.2  # factor on its learning rate when the validation loss has stopped falling; the second time it ends
 Task = MQAR  # or a subclass
 
 
@@ -60,6 +62,7 @@ class RecallConfig:
     examples: int = 0  # size of a fixed training set, as in the papers; 0: fresh sequences at every step
     seed: int = 0  # of the weights and of the stream of sequences
     stop_at: float = 0.0  # accuracy at which a search run ends; 0 for a reported run
+    patience: int = 0  # evaluations without a lower loss until the rate is cut, then until the run ends; 0: all steps
     probes: tuple[str, ...] = ()  # names of probes.PROBES to measure at the end
 
     def __post_init__(self) -> None:
@@ -72,6 +75,7 @@ class RecallConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: a number from {low:g} to {high:g}")
         if self.depth < 1:
             raise ValueError(f"depth is {self.depth!r}; accepted: 1 or more layers of the mixer under test")
+        whole("patience", self.patience, 0, hint="it is a number of evaluations; 0 takes all steps")
         self.source("train")
         self.model()
         self.training()
@@ -130,6 +134,7 @@ class RecallConfig:
         return MQAR(**about)
 
     def training(self) -> TrainConfig:
+        every = min(EVERY, self.steps) if self.patience else max(1, self.steps // 20)
         return TrainConfig(
             steps=self.steps,
             batch_size=self.batch_size,
@@ -139,8 +144,14 @@ class RecallConfig:
             weight_decay=self.weight_decay,
             decay_all=self.decay_all,
             seed=self.seed,
-            eval_every=max(1, self.steps // 20),
+            eval_every=every,
             eval_rows=128,
-            log_every=max(1, self.steps // 20),
+            log_every=every,
             autocast="none",
+            **self._schedule(),
         )
+
+    def _schedule(self) -> dict[str, Any]:
+        if not self.patience:
+            return {}
+        return {"schedule": "plateau", "plateau_patience": self.patience, "plateau_factor": CUT}

@@ -4,13 +4,19 @@
     chosen_by   the same on as many validation sequences, by which a learning rate may be chosen
     transition  first evaluated step with an accuracy of 0.9 or more; None if there was none
 
+    ending      "" after all steps; "settled" or "solved", by `patience` below; "stopped" or "diverged"
+
 A search run (`stop_at`) ends as soon as it is good enough and is marked "stopped": its accuracy is not reported.
+
+A run with `patience` ends when it has converged: its rate stays until the loss on the validation sequences has had no
+new minimum in that many evaluations, is cut to a fifth, and when that happens again the run has "settled". One that
+answers SOLVED of them ends at once. At most it takes all its steps, those of the paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 import torch
@@ -18,12 +24,16 @@ from torch import Tensor
 
 from ...models import LanguageModel, ModelConfig
 from ...train import Event, TrainingDiverged, fit
+from ...train.optim import Plateau
 from ..core.results import Row, make_row
 from .config import TEST_ROWS, RecallConfig
 from .probes import PROBES
 from .score import Kept, ratio, score
 
 GOOD = 0.9  # where a run counts as past its transition
+SOLVED = 0.999  # where a run with patience has nothing left to learn
+CUTS = 2  # of its learning rate: the second one would change nothing any more, so the run ends
+CONVERGED = ("settled", "solved")
 
 
 class Recaller(LanguageModel):
@@ -37,14 +47,14 @@ class Recaller(LanguageModel):
 
 
 class _Enough(Exception):
-    """A search run has reached its target accuracy."""
+    """A run has reached its target accuracy, or has converged: the argument is its ending."""
 
 
 def run(config: RecallConfig) -> Row:
     """Train and measure one configuration."""
-    began = monotonic()
+    began, cpu = monotonic(), process_time()
     model, curve, ending = trained(config)
-    seconds = monotonic() - began
+    seconds, cpu = monotonic() - began, process_time() - cpu
     test = config.source("test")
     scores = score(model, test, range(TEST_ROWS, 2 * TEST_ROWS))
     metrics: dict[str, Any] = {"accuracy": ratio(scores["all"])}
@@ -54,7 +64,7 @@ def run(config: RecallConfig) -> Row:
     metrics["slices"] = {name: [*pair] for name, pair in scores.items() if name not in ("all", "sequence")}
     metrics |= stored(model, config)
     metrics |= {name: PROBES[name](model, config) for name in config.probes}
-    return make_row(config.to_dict(), metrics, seconds, {"parameters": model.parameter_count()})
+    return make_row(config.to_dict(), metrics, seconds, {"parameters": model.parameter_count(), "cpu": round(cpu, 1)})
 
 
 def rows_of(unit: RecallConfig) -> Iterator[Row]:
@@ -63,26 +73,37 @@ def rows_of(unit: RecallConfig) -> Iterator[Row]:
 
 
 def trained(config: RecallConfig) -> tuple[Recaller, list[tuple[int, float]], str]:
-    """Return the model, its accuracy during training, and how it ended: "", "stopped" or "diverged"."""
+    """Return the model, its accuracy during training, and how it ended."""
     torch.manual_seed(config.seed)
-    model = Recaller(config.model())
+    model, plan, plateau = Recaller(config.model()), config.training(), Plateau()
     curve: list[tuple[int, float]] = []
 
     def watch(event: Event) -> None:
+        nonlocal plateau
         if event.kind == "eval":
             curve.append((event.step, event.values["accuracy"]))
-            if config.stop_at and curve[-1][1] >= config.stop_at:
-                raise _Enough
+            plateau = plateau.update(event.values["loss"], plan)  # as fit does, which sets the rate by it
+            if ending := ended(config, curve[-1][1], plateau.cuts):
+                raise _Enough(ending)
 
     try:
-        result = fit(model, config.source("train"), Kept(config.source("test")), config.training(), on_event=watch)
-    except _Enough:
-        return model.eval(), curve, "stopped"
+        result = fit(model, config.source("train"), Kept(config.source("test")), plan, on_event=watch)
+    except _Enough as enough:
+        return model.eval(), curve, str(enough)
     except TrainingDiverged:
         return model.eval(), curve, "diverged"
     if result.stopped:  # half a run is not a result
         raise KeyboardInterrupt(f"{result.stopped} after step {result.step} of {config.steps}")
     return model.eval(), curve, ""
+
+
+def ended(config: RecallConfig, accuracy: float, cuts: int) -> str:
+    """Return why a run ends at this evaluation, "" if it goes on."""
+    if config.stop_at and accuracy >= config.stop_at:
+        return "stopped"
+    if not config.patience:
+        return ""
+    return "solved" if accuracy >= SOLVED else "settled" if cuts >= CUTS else ""
 
 
 def stored(model: LanguageModel, config: RecallConfig) -> dict[str, int]:

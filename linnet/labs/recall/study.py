@@ -3,11 +3,11 @@
     CLAIM = recall_claim(name="length", number="C2", ..., configs=configs, verdict=verdict, ...)     one file each, in
                                                                                      linnet/labs/claims/rebased
 
-Budgets are those of every claim, and two more that only `linnet recall study` takes:
+Budgets are those of every claim, and one more that only `linnet recall study` takes:
 
     smoke   seconds, to check that it runs         long    minutes: the larger tables of docs/science/recall.md
-    quick   under a minute on 2 cores              day     more seeds, rates and lengths; about a day for all studies
-    hour    its share of an hour for all claims    paper   the published sizes
+    quick   under a minute on 2 cores              day     the papers' sizes in stages, until converged (day.py)
+    hour    its share of an hour for all claims    paper   the published runs
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from ..core.claim import BUDGETS as EVERY_CLAIM
-from ..core.claim import Chart, Claim, Evidence, Finding, Heat, Number, Setting, Unit, untested
+from ..core.claim import DAY, Chart, Claim, Evidence, Finding, Heat, Number, Setting, Unit, untested
 from ..core.intervals import Interval
 from ..core.licence import EVERYWHERE, Control, Regime
 from ..core.results import Row
 from ..core.verdicts import NO, OPEN, UNTESTED, YES, Table, Verdict
 from .bench import Bench, regime_of, scope_of
 from .config import RecallConfig
+from .day import Stage, day_units
 from .run import rows_of
+from .sweep import SEARCH_SEED
 from .work import SLOW, cost
 
-BUDGETS = (*EVERY_CLAIM[:-1], "long", "day", EVERY_CLAIM[-1])
+BUDGETS = (*EVERY_CLAIM[:-2], "long", *EVERY_CLAIM[-2:])
 SMALL = RecallConfig(seq_len=16, pairs=4, vocab_size=32, d_model=32, batch_size=32, steps=250, beta2=0.95)
 LONGER, SEEDS = 2, 5  # of `enlarged`: factor on the steps, number of seeds
 PER_STEP, PER_COST = 1.5e-3, 1.3e-6  # seconds of one core
@@ -91,6 +93,7 @@ class Reading:
     meaning: Mapping[str, str]
 
     def __call__(self, rows: Sequence[Row]) -> Finding:
+        rows = [row for row in rows if row["config"]["seed"] < SEARCH_SEED]  # without those that chose a rate
         if not rows:
             return untested("a quick run is too short for most of its models to learn anything: take --budget hour")
         result = self.verdict(rows)
@@ -110,15 +113,22 @@ def recall_claim(
     tables: Callable[[Sequence[Row]], list[Table]],
     charts: Callable[[Sequence[Row]], list[Chart | Heat]],
     meaning: Mapping[str, str],
+    stages: Callable[[], Sequence[Stage]] | None = None,
     **about: Any,
 ) -> RecallClaim:
-    """Return the claim of a study. about: name, number, statement, source, rule, answers, change and maps."""
+    """Return the claim of a study. about: name, number, statement, source, rule, answers, change and maps.
+
+    stages: those of its day run, if it has one.
+    """
     reading = Reading(verdict, numbers, tables, charts, meaning)
-    return RecallClaim(paper="rebased", units=partial(units, configs), read=reading, **about)
+    work = partial(units, configs, stages)
+    return RecallClaim(paper="rebased", units=work, read=reading, day=stages is not None, **about)
 
 
-def units(configs: Configs, setting: Setting) -> list[Unit]:
-    return list(_units(configs, setting.budget))
+def units(configs: Configs, stages: Callable[[], Sequence[Stage]] | None, setting: Setting) -> list[Unit]:
+    if setting.budget != DAY:
+        return list(_units(configs, setting.budget))
+    return day_units(stages, setting) if stages is not None else []
 
 
 @cache

@@ -14,14 +14,27 @@ from typing import Any
 
 from . import chart
 from .outcomes import SHOWN, slug, tally
-from .page import page, paragraph, prose
+from .page import page, paragraph, prose, table
 from .reproduce_claim import anchor, badge, claim_section
 from .reproduce_style import STYLE, filter_rules
-from .scoreboard import TITLE, Document, Line, compared, of_paper, provenance, scoreboard_rows, summary
+from .scoreboard import (
+    TITLE,
+    WORK_HEAD,
+    WORK_TITLE,
+    Document,
+    Line,
+    compared,
+    of_paper,
+    provenance,
+    scoreboard_rows,
+    work_lines,
+    work_summary,
+)
 from .scoreboard import csv as csv
 from .scoreboard import headline as headline
 from .scoreboard import markdown as markdown
 from .scoreboard import scoreboard as scoreboard
+from .scoreboard import summary as summary
 
 Paper = Mapping[str, Any]
 HEADS = (
@@ -35,7 +48,8 @@ def html(document: Document) -> str:
     about = paragraph(summary(document)) + (paragraph(compared(document)) if compared(document) else "")
     papers = [paper for paper in document["papers"] if of_paper(document, paper)]
     outcomes = {anchor(paper["key"]): outcomes_of(document, paper) for paper in papers}
-    sections = [_glance(document), *(_paper(document, paper) for paper in papers), _provenance(document)]
+    sections = [_glance(document), *(_paper(document, paper) for paper in papers)]
+    sections += [_work(document), _provenance(document)]
     aside = f"<aside>{_filters(document, papers)}{_contents(document)}</aside>"
     main = f"<main>{''.join(sections)}</main>"
     body = f'<header id="top">{about}{_counts(document)}</header><div class="layout">{aside}{main}</div>'
@@ -147,6 +161,14 @@ def _paper(document: Document, paper: Paper) -> str:
     title = f'<h2 id="paper-{anchor(paper["key"])}">{prose(paper["title"])}{address}</h2>'
     claims = "".join(claim_section(claim) for claim in of_paper(document, paper))
     return f"<section {marks(document, paper)}>{title}{claims}</section>"
+
+
+def _work(document: Document) -> str:
+    """Return what a day run still lacks; "" for other runs."""
+    if not document["work"]:
+        return ""
+    lines = table(WORK_HEAD, work_lines(document))
+    return f'<section id="work"><h2>{WORK_TITLE}</h2>{paragraph(work_summary(document))}{lines}</section>'
 
 
 def _provenance(document: Document) -> str:

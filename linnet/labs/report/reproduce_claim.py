@@ -178,6 +178,8 @@ def cost(claim: Claim) -> str:
     """Return the work behind a claim in words."""
     count = claim["rows"]
     missing = f", {claim['missing']:,} missing" if claim["missing"] else ""
+    missing += f", {claim['foreign']:,} from another machine" if claim["foreign"] else ""
+    missing += f", {claim['later']:,} of larger sizes still to come" if claim["later"] else ""
     return f"{in_time(claim['seconds'])} of work, {count:,} row{'' if count == 1 else 's'}{missing}"
 
 

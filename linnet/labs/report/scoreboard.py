@@ -23,6 +23,8 @@ from .page import sentence
 Document = Mapping[str, Any]
 Claim = Mapping[str, Any]
 TITLE = "Linear transformers: what the papers say, and what the evidence says"
+WORK_TITLE = "What is missing, and what it would cost"
+WORK_HEAD = ("claim", "stage", "rows", "core-hours spent", "core-hours left")
 HEAD = ("", "Statement", "Outcome", "Answer", "What decides", "Here", "Paper", "Scope")
 COLUMNS = (
     "claim paper number statement outcome answer scope deciding what paper_value ours low high of unit command".split()
@@ -131,11 +133,31 @@ def provenance(document: Document) -> list[tuple[str, str]]:
         "Data": ", ".join(document["data"]) or "what ships with linnet",
         "Began": document["started"],
         "Time": f"{document['minutes']:.0f} minutes, {document['rows']:,} rows",
-        "Lines that could not be read": "; ".join(document.get("damaged", ())),
+        "Lines left out": "; ".join(document.get("damaged", ())),
         "Repeat it": f"linnet reproduce all --budget {document['budget']}",
         "This page again, from its rows": "linnet report FOLDER",
     }
     return [(name, words) for name, words in origin.items() if words]
+
+
+def work_summary(document: Document) -> str:
+    """Return what the runs at the papers' sizes have cost so far, and what the rest would cost."""
+    sums = {name: sum(line[name] for line in document["work"]) for name in ("rows", "wanted", "spent", "left")}
+    return (
+        f"{sums['rows']:,} of {sums['wanted']:,} rows at the papers' sizes exist and cost {sums['spent']:.2f} "
+        f"core-hours; the others would cost {sums['left']:.1f}, by the speeds measured so far. A stage is a complete "
+        "test; a later one adds sizes, and a row that two claims share counts for the first. `linnet reproduce "
+        "--budget day --out FOLDER` continues where the rows of a folder end."
+    )
+
+
+def work_lines(document: Document) -> list[list[str]]:
+    """Return a line for each stage of each claim of a day run."""
+    lines = []
+    for one in document["work"]:
+        named, rows = " ".join(filter(None, (one["number"], one["claim"]))), f"{one['rows']} of {one['wanted']}"
+        lines.append([named, str(one["stage"]), rows, f"{one['spent']:.2f}", f"{one['left']:.2f}"])
+    return lines
 
 
 def on_machine(machine: Mapping[str, Any]) -> str:
@@ -149,6 +171,10 @@ def markdown(document: Document) -> str:
     for paper in document["papers"]:
         parts.append(f"## {plain(paper['title'])}")
         parts += [_block(claim) for claim in of_paper(document, paper)]
+    if document["work"]:
+        lines = [WORK_HEAD, ["---"] * len(WORK_HEAD), *work_lines(document)]
+        parts += [f"## {WORK_TITLE}", plain(work_summary(document))]
+        parts.append("\n".join(f"| {' | '.join(map(plain, line))} |" for line in lines))
     parts.append("## Where the numbers come from")
     parts.append("\n".join(f"- {name}: {plain(words)}" for name, words in provenance(document)))
     return "\n\n".join(parts) + "\n"

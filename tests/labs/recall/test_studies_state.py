@@ -127,16 +127,16 @@ def ranked(means: dict[str, float], width: int = 64, seeds: int = 3) -> list[Row
     ],
 )
 def test_ranking(change: dict[str, float], state: str, printed: tuple[str, str]) -> None:
-    found = ranking.verdict(ranked(RANKED | change))
+    found = ranking.RACE.verdict(ranked(RANKED | change))
     assert (found.state, outcome(found)) == (state, printed)
 
 
 def test_ranking_of_two_widths_is_what_both_say() -> None:
     rows = ranked(RANKED, 32)
-    assert ranking.verdict(rows + ranked(RANKED)).state == YES
-    assert ranking.verdict(rows + ranked(RANKED | {"elu": 0.95})).state == OPEN
-    assert ranking.verdict(rows + ranked(RANKED, seeds=2)).state == UNTESTED
-    assert ranking.verdict([row for row in rows if row["config"]["mixer"] != "conv"]).state == UNTESTED
+    assert ranking.RACE.verdict(rows + ranked(RANKED)).state == YES
+    assert ranking.RACE.verdict(rows + ranked(RANKED | {"elu": 0.95})).state == OPEN
+    assert ranking.RACE.verdict(rows + ranked(RANKED, seeds=2)).state == UNTESTED
+    assert ranking.RACE.verdict([row for row in rows if row["config"]["mixer"] != "softmax"]).state == UNTESTED
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_ranking_of_two_widths_is_what_both_say() -> None:
 )
 def test_the_lead_that_decides_is_shown_first(elu: tuple[float, float], what: str) -> None:
     rows = [row for width, value in zip((32, 64), elu, strict=True) for row in ranked(RANKED | {"elu": value}, width)]
-    assert ranking.numbers(rows)[0].what.startswith(what)
+    assert ranking.RACE.numbers(rows)[0].what.startswith(what)
 
 
 def test_ranking_is_at_equal_bytes() -> None:

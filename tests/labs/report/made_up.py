@@ -52,7 +52,8 @@ def claim(name: str, outcome: str, paper: str = "rnn", **changed: Any) -> Entry:
     result = {"outcome": outcome, "answer": f"Yes, {name}", "reason": "", "sentence": f"{name} was {outcome}."}
     result |= {"scope": f"d = 64, 5 seeds of {name}", "meaning": f"Choose {name}."}
     result |= {"regime": regime(), "controls": [], "repeats": 5, "of": "seeds"}
-    done = {"rows": 3, "missing": 0, "errors": [], "seconds": 12.3, "numbers": [], "tables": [], "charts": []}
+    done = {"rows": 3, "missing": 0, "later": 0, "foreign": 0, "errors": []}
+    done |= {"seconds": 12.3, "numbers": [], "tables": [], "charts": []}
     return {**said, **result, **done, **changed}
 
 
@@ -110,6 +111,8 @@ def document(**changed: Any) -> Entry:
         "started": "2026-01-02T03:04:05",
         "rows": 15,
         "damaged": [],
+        "work": [],
+        "day": None,
     }
     counts = {outcome: outcomes.count(outcome) for outcome in ALL}
     return {**about, "counts": counts, "papers": papers, "claims": result, **changed}

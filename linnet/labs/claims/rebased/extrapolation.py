@@ -48,10 +48,8 @@ def configs(budget: str) -> list[RecallConfig]:
     if budget == "paper":
         base = ZOOLOGY.replace(seq_len=64, pairs=8, key_dim=16, probes=("longer",))
         chosen = grid(base, mixer=MIXERS, positions=POSITIONS, lr=ZOOLOGY_RATES, seed=range(5))
-    elif budget == "long":
-        chosen = grid(OURS.replace(steps=1200), mixer=MIXERS, positions=(FREE, BOUND), lr=(1e-2, 3e-2), seed=range(3))
     else:
-        chosen = grid(OURS.replace(steps=1600), mixer=MIXERS, positions=POSITIONS, lr=(3e-3, 1e-2, 3e-2), seed=range(5))
+        chosen = grid(OURS.replace(steps=1200), mixer=MIXERS, positions=(FREE, BOUND), lr=(1e-2, 3e-2), seed=range(3))
     return [fitting(config) for config in chosen]
 
 

@@ -51,9 +51,7 @@ def configs(budget: str) -> list[RecallConfig]:
         return sized_grid(base, MIXERS, (2772,), (1e-2,), 3)
     if budget == "paper":  # an unpublished task: zoology's sizes, half of the keys rewritten
         return sized_grid(ZOOLOGY.replace(task="forgetting", pairs=48, updates=24), MIXERS, (39780,), ZOOLOGY_RATES, 5)
-    if budget in ("hour", "long"):
-        return sized_grid(OURS, MIXERS, (STATE,), (1e-2, 3e-2), 3)
-    return sized_grid(OURS.replace(steps=1600), MIXERS, (STATE,), (3e-3, 1e-2, 3e-2), 5)
+    return sized_grid(OURS, MIXERS, (STATE,), (1e-2, 3e-2), 3)
 
 
 def cell(config: RecallConfig) -> tuple[str]:

@@ -13,15 +13,17 @@ suppress; random filler, which is never a key or value of the sequence, is the f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from ...core.claim import Number, spread
 from ...core.intervals import Interval, interval, paired
 from ...core.licence import learned, room, settled
 from ...core.results import Row
 from ...core.verdicts import NO, OPEN, UNTESTED, YES, Cell, Table, Verdict, intervals, missing, table
-from ...recall import bench
+from ...recall import bench, day
 from ...recall.cells import NAMES, Charts, Point, by_cell, curves_of, grid, line_chart, point
 from ...recall.config import RecallConfig
+from ...recall.day import Stage
 from ...recall.study import SMALL, deciding, enlarged, judged, recall_claim
 
 KERNELS = ("based", "rebased")
@@ -51,11 +53,18 @@ def configs(budget: str) -> list[RecallConfig]:
                 seed=range(5),
             )
         ]  # fmt: skip
-    widths, lengths, seeds = ((16, 24), (32, 128), 3) if budget == "long" else ((16, 24, 32), (32, 128, 512), 5)
-    rates = (1e-2, 3e-2)
-    return grid(
-        BASE, mixer=KERNELS, filler=("zero", "random"), d_model=widths, seq_len=lengths, lr=rates, seed=range(seeds)
-    )
+    fillers, rates = ("zero", "random"), (1e-2, 3e-2)
+    return grid(BASE, mixer=KERNELS, filler=fillers, d_model=(16, 24), seq_len=(32, 128), lr=rates, seed=range(3))
+
+
+@cache
+def stages() -> list[Stage]:
+    """Return the day runs: two fillers at width 32, then at width 16."""
+    base = day.DAY.replace(key_dim=day.WIDTH)
+    return [
+        Stage(grid(base.replace(d_model=width), mixer=KERNELS, filler=("zero", "random"), seq_len=(128, 1024)))
+        for width in (32, 16)
+    ]
 
 
 def quick(kernel: str) -> list[RecallConfig]:
@@ -183,6 +192,7 @@ CLAIM = recall_claim(
     answers={YES: "Yes, ReBased loses clearly less", NO: "No, it does not lose clearly less"},
     change="Five seeds at 256 and 2,048 tokens, where the paper prints a difference of .13.",
     configs=configs,
+    stages=stages,
     verdict=verdict,
     numbers=numbers,
     tables=tables,

@@ -41,8 +41,7 @@ def configs(budget: str) -> list[RecallConfig]:
     if budget == "paper":
         chosen = kernel_grid(PAPER, (16, 24, 32, 48), (5e-4, 1e-3, 3e-3, 1e-2), 5)
         return [config.replace(head_dim=config.d_model // 12) for config in chosen]
-    widths, seeds = ((64,), 3) if budget in ("hour", "long") else ((32, 64, 128), 5)
-    return kernel_grid(OURS, widths, (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), seeds)
+    return kernel_grid(OURS, (64,), (1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 3)
 
 
 def kernel_grid(base: RecallConfig, widths: Sequence[int], rates: Sequence[float], seeds: int) -> list[RecallConfig]:

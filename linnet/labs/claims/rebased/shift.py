@@ -54,9 +54,7 @@ def configs(budget: str) -> list[RecallConfig]:
         return settings_grid(EIGHT.replace(key_dim=6), (1e-2,), 3, FEW)
     if budget == "paper":
         return settings_grid(ZOOLOGY.replace(key_dim=16), ZOOLOGY_RATES, 5)
-    if budget == "long":
-        return settings_grid(OURS, (1e-2, 3e-2), 3)
-    return settings_grid(OURS.replace(steps=2400), (1e-3, 3e-3, 1e-2, 3e-2), 5)
+    return settings_grid(OURS, (1e-2, 3e-2), 3)
 
 
 def settings_grid(

@@ -51,7 +51,7 @@ def test_a_killed_chain_goes_on_from_its_saved_models(tmp_path: Path) -> None:
     half = smoke(tmp_path / "half")
     first = next(iter(half.function(half.work)))
     before = (tmp_path / "half" / "models" / "diag-1,3-L1-s0.safetensors").stat().st_mtime_ns
-    again = smoke(tmp_path / "half", done=lambda config: key(config) == key(first["config"]))
+    again = smoke(tmp_path / "half", row=lambda config: first if key(config) == key(first["config"]) else None)
     assert again.configs == half.configs
     rest = list(again.function(again.work))
     assert (tmp_path / "half" / "models" / "diag-1,3-L1-s0.safetensors").stat().st_mtime_ns == before

@@ -9,7 +9,7 @@ import pytest
 from linnet.labs.claims.open.approximation import CLAIM
 from linnet.labs.claims.open.attention_error import SIZES
 from linnet.labs.claims.open.kernel_error import FEATURES, Cell
-from linnet.labs.core.claim import BUDGETS, Setting
+from linnet.labs.core.claim import OF_EVERY_CLAIM, Setting
 from linnet.labs.core.licence import licence
 from linnet.labs.core.results import Row, key
 from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
@@ -95,7 +95,7 @@ def test_smoke_units_measure_every_case() -> None:
     assert len(finding.charts) == 3
 
 
-@pytest.mark.parametrize("budget", BUDGETS[1:])
+@pytest.mark.parametrize("budget", OF_EVERY_CLAIM[1:])
 def test_configs_are_json_and_differ(budget: str) -> None:
     configs = CLAIM.configs(Setting(budget))
     assert json.loads(json.dumps(configs)) == configs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linnet.labs.claims.rebased.kernels import CLAIM, SCORES
-from linnet.labs.core.claim import BUDGETS, Chart, Setting
+from linnet.labs.core.claim import OF_EVERY_CLAIM, Chart, Setting
 from linnet.labs.core.results import Row, key
 from linnet.labs.core.verdicts import FAILS, HOLDS, UNTESTED
 
@@ -73,6 +73,6 @@ def test_one_broken_identity_is_enough(rows: list[Row], path: tuple[str, ...], v
 
 def test_no_rows_are_no_outcome_and_budgets_have_units() -> None:
     assert CLAIM.read([]).outcome == UNTESTED
-    for budget in BUDGETS:
+    for budget in OF_EVERY_CLAIM:
         configs = CLAIM.configs(Setting(budget))
         assert len({key(config) for config in configs}) == len(configs) > 0

@@ -9,7 +9,7 @@ import pytest
 
 from linnet.labs.claims.open.crossover import SPEED
 from linnet.labs.claims.rnn import forms, gradients, memory, numerics, per_token, scaling, state_safety
-from linnet.labs.core.claim import BUDGETS, Claim, Setting
+from linnet.labs.core.claim import OF_EVERY_CLAIM, Claim, Setting
 from linnet.labs.core.results import key
 from linnet.labs.core.verdicts import HOLDS, UNTESTED
 
@@ -32,7 +32,7 @@ def test_smoke_units_run_and_are_read(claim: Claim, tmp_path: Path) -> None:
     assert claim.read([]).outcome == UNTESTED
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", OF_EVERY_CLAIM)
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_units_have_plain_configurations_of_their_own(claim: Claim, budget: str) -> None:
     configs = claim.configs(Setting(budget))

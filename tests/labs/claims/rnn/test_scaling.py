@@ -11,7 +11,7 @@ from linnet.labs.claims.open import short
 from linnet.labs.claims.open.crossover import SHAPE
 from linnet.labs.claims.rnn import scaling, scaling_timing
 from linnet.labs.claims.rnn.scaling_timing import FUSED, LINEAR, MATRIX
-from linnet.labs.core.claim import BUDGETS, Setting
+from linnet.labs.core.claim import OF_EVERY_CLAIM, Setting
 from linnet.labs.core.verdicts import CLOSE, FAILS, HOLDS, UNTESTED
 
 PARTS = {
@@ -99,7 +99,7 @@ def test_the_crossover_is_that_of_t13(ratios: Sequence[float]) -> None:
     row = crossing(ratios)
     step = {**row, "config": {**row["config"], "what": "step"}}
     assert short.read([row, step]).numbers[0] == scaling.read(rows(cross=ratios)).numbers[3]
-    for budget in BUDGETS:
+    for budget in OF_EVERY_CLAIM:
         ours, theirs = (set(claim.keys(Setting(budget))) for claim in (scaling.CLAIM, short.CLAIM))
         assert len(ours & theirs) == 1
 
