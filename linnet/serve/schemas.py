@@ -251,13 +251,9 @@ def parse(data: bytes, kind: type[T]) -> T:
         body = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), kind) from None
-    for name in kind.__struct_fields__:  # type: ignore[attr-defined]
-        if (
-            name in REFUSED
-            and not (kind is Completions and name == "prompt")
-            and not issubclass(kind, Given | Generate)
-        ):
-            _check_refused(name, getattr(body, name))
+    for field in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+        if field.type is Any and field.name in REFUSED:
+            _check_refused(field.name, getattr(body, field.name))
     return body
 
 
