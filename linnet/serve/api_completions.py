@@ -58,10 +58,10 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
         tokens = [*kept, *prompt]
         if body.echo and body.logprobs is not None:
             extra["prompt_logprobs"] = body.logprobs
-        passages = passages_of([tokens])
+        passages = Passages((), None) if body.session is not None else passages_of([tokens])
         for i in range(count):
-            asked = service.request(body, Passages((), None) if body.session else passages, most, row=i, **how, **extra)
-            orders.append(Order(owner, asked, body.session, append=tokens if body.session else ()))
+            asked = service.request(body, passages, most, row=i, **how, **extra)
+            orders.append(Order(owner, asked, body.session, append=tokens if body.session is not None else ()))
     plan = Plan(f"cmpl-{token_hex(12)}", owner, body, orders, seed, count, prompts, bool(body.echo))
     return await _run(service, request, plan, _Text(service, plan))
 
@@ -82,7 +82,7 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
     tokens = [service.encode("messages", text, begins=not i and after is None) for i, text in enumerate(texts)]
     flat = service.checked("messages", [token for part in tokens for token in part])
     kept, extra = _continued(service, body, owner, len(flat))
-    prompt = passages_of([kept, *tokens])
+    prompt = Passages((), None) if body.session is not None else passages_of([kept, *tokens])
     seed, count = service.seed(body.seed), _choices(service, body, 1)
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     most = service.limits.tokens if most is None else most
@@ -90,10 +90,10 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
     orders = []
     for i in range(count):
         asked = service.request(
-            body, Passages((), None) if body.session else prompt, most, seed=seed, logprobs=logprobs, row=i,
+            body, prompt, most, seed=seed, logprobs=logprobs, row=i,
             stop=service.template.stop, **extra,
         )  # fmt: skip
-        orders.append(Order(owner, asked, body.session, append=flat if body.session else ()))
+        orders.append(Order(owner, asked, body.session, append=flat if body.session is not None else ()))
     plan = Plan(f"chatcmpl-{token_hex(12)}", owner, body, orders, seed, count)
     return await _run(service, request, plan, _Chat(service, plan))
 
@@ -270,7 +270,8 @@ class _Chat(_Text):
 
     def choice(self, i: int, item: Ended) -> dict[str, Any]:
         done = item.completion
-        message = {"role": "assistant", "content": (done.text or "").removeprefix(" "), "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": (done.text or "").removeprefix(" "), "refusal": None}
+        message["annotations"] = []
         logprobs = None
         if done.logprobs is not None:
             tops = done.top or [[]] * len(done.tokens)

@@ -91,6 +91,11 @@ async def delete(service: Service, request: HttpRequest, owner: str) -> Response
     return answer({"id": id, "object": "response", "deleted": True})
 
 
+async def compact(service: Service, request: HttpRequest, owner: str) -> Response:
+    """POST /v1/responses/compact: not offered."""
+    raise ApiError(404, "there is nothing to compact: the state of a conversation never grows", code="unknown_url")
+
+
 def _turns(body: Responses) -> list[Turn]:
     """Return instructions and input as turns."""
     if body.input is None:

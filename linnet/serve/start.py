@@ -103,14 +103,15 @@ def summary(service: Service, options: Options, store: Store, notes: tuple[str, 
     bound = limits.rows * state + limits.prefix_bytes
     auth = "keys of a file" if service.keys.required else "none: everyone who reaches this address may do everything"
     longest = f"up to {limits.context:,} tokens each" if limits.context else "of any length"
+    engine, where = type(service.worker.engine).__name__, f"http://{options.host}:{options.port}"
+    running = f"{limits.rows} running requests and {_bytes(limits.prefix_bytes)} of prefix states"
+    fits = f"a gigabyte holds {2**30 // max(state, 1):,}; a key may have {limits.sessions_per_key:,}"
     lines = [
         *notes,
-        f"linnet serve: http://{options.host}:{options.port}    model {service.name}, {model.parameter_count():,} parameters, "
-        f"{type(service.worker.engine).__name__}",
+        f"linnet serve: {where}    model {service.name}, {model.parameter_count():,} parameters, {engine}",
         f"  state        {state:,} bytes a session, {longest}",
-        f"  memory       at most {_bytes(bound)} of states: {limits.rows} running requests and "
-        f"{_bytes(limits.prefix_bytes)} of prefix states",
-        f"  sessions     in {store.name}; a gigabyte holds {2**30 // max(state, 1):,}, and a key may have {limits.sessions_per_key:,}",
+        f"  memory       at most {_bytes(bound)} of states: {running}",
+        f"  sessions     in {store.name}; {fits}",
         f"  keys         {auth}",
         f"  chat         {service.template.name} template",
     ]
