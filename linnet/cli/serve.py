@@ -7,7 +7,6 @@ from os import environ
 from pathlib import Path
 from typing import Annotated
 
-
 from ..errors import number, whole
 from .common import FLAG
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from starlette.applications import Starlette
 
 from ..generate import open_engine
 from ..loading import load
@@ -88,6 +89,11 @@ def build(options: Options) -> tuple[Service, str]:
         store.close()
         raise
     return service, summary(service, options, store, loaded.notes)
+
+
+def application(options: Options) -> Starlette:
+    """Return the ASGI application of a new service, for a server that is not `linnet serve`."""
+    return build_app(build(options)[0])
 
 
 def bounded(model: LanguageModel, limits: Limits) -> Limits:
