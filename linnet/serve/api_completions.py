@@ -19,7 +19,7 @@ from .errors import ApiError
 from .http import answer, data_event, read_json, stream, while_connected
 from .schemas import Chat, Completions, OpenAI
 from .service import Service, finish_reason, passages_of, session_usage, usage
-from .worker import Ended, Order, Token
+from .worker import Ended, Order, Run, Token
 
 SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it
 PROMPTS = 128  # of one request
@@ -51,7 +51,7 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
     prompts = _prompts(service, body)
     seed, count = service.seed(body.seed), _choices(service, body, len(prompts))
     most = SHORT if body.max_tokens is None else body.max_tokens
-    how = {"seed": seed, "logprobs": body.logprobs, "least": 0}
+    how: dict[str, Any] = {"seed": seed, "logprobs": body.logprobs, "least": 0}
     orders = []
     for prompt in prompts:
         kept, extra = _continued(service, body, owner, len(prompt))
@@ -153,7 +153,7 @@ async def _run(service: Service, request: HttpRequest, plan: Plan, shape: _Text)
     return answer(shape.whole(await while_connected(request, work())))
 
 
-async def _events(plan: Plan, shape: _Text, started: Sequence[runs.Run]) -> AsyncIterator[bytes]:
+async def _events(plan: Plan, shape: _Text, started: Sequence[Run]) -> AsyncIterator[bytes]:
     for i in range(len(started)):
         for event in shape.first(i):
             yield data_event(event)

@@ -22,7 +22,7 @@ from .http import answer, named_event, read_json, stream, while_connected
 from .record import Record
 from .schemas import Message, Responses
 from .service import Service
-from .worker import Ended, Order, Token
+from .worker import Ended, Order, Run, Token
 
 ITEM = {"type", "role", "content", "id", "status", "phase"}  # fields of a message in `input`
 
@@ -177,7 +177,7 @@ class _Shape:
         return self.event("failed", response=document)
 
 
-async def _events(service: Service, shape: _Shape, run: runs.Run) -> AsyncIterator[bytes]:
+async def _events(service: Service, shape: _Shape, run: Run) -> AsyncIterator[bytes]:
     yield shape.event("created", response=shape.response("in_progress"))
     yield shape.event("in_progress", response=shape.response("in_progress"))
     where: dict[str, Any] = {"output_index": 0, "item_id": shape.item_id, "content_index": 0}

@@ -74,7 +74,7 @@ def _operation(method: str, path: str, handler: Callable[..., Any]) -> dict[str,
             schema = {"type": "string"} if name == "after" else {"type": "integer", "minimum": 0}
             parameters.append({"name": name, "in": "query", "schema": schema})
     status = "201" if method == "POST" and path in CREATED else "200"
-    content = {PLAIN.get(path, "application/json"): {}}
+    content: dict[str, Any] = {PLAIN.get(path, "application/json"): {}}
     if method == "POST" and path.startswith("/v1/") and path.endswith(("completions", "responses", "generate")):
         content["text/event-stream"] = {}
     failed = {
