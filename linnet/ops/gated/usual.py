@@ -34,11 +34,11 @@ def usual(x: Inputs, how: Contract, default_chunk: int) -> Call | None:
     if not _shapes_fit(x, shape):
         return None
     B, _, H, D = shape
-    s = how.initial_state
-    if s is not None:
-        if not (plain_matrix(s, B, (H, D, x.v.shape[3]), x.q.device) and _ordinary(s.s)):
+    state, s = how.initial_state, None
+    if state is not None:
+        if not (plain_matrix(state, B, (H, D, x.v.shape[3]), x.q.device) and _ordinary(state.s)):
             return None
-        s = s.s
+        s = state.s
     return Call((), (), s, None, how.form, None, torch.float32, how.output_final_state, True, None)
 
 

@@ -1,4 +1,4 @@
-"""`linnet bench ops --family gated`: every rule and every competitor against float64, and what the tables say of them."""
+"""`linnet bench ops --family gated`: each rule and competitor against float64, and what the tables say of them."""
 
 from __future__ import annotations
 
