@@ -144,8 +144,7 @@ def _continued(service: Service, body: OpenAI, owner: str, more: int) -> tuple[l
 async def _run(service: Service, request: HttpRequest, plan: Plan, shape: _Text) -> Response:
     if plan.body.stream:
         started = await runs.start(service.worker, plan.orders)
-        waiting = started[0].waiting if len(started) == 1 else bool
-        return stream(_events(plan, shape, started), lambda error: data_event(error.body()), waiting)
+        return stream(_events(plan, shape, started), lambda error: data_event(error.body()), started)
 
     async def work() -> list[Ended]:
         return await runs.finish(await runs.start(service.worker, plan.orders))

@@ -17,7 +17,7 @@ from ..generate import Passages
 from . import runs
 from .api_sessions import check_metadata
 from .chat import Turn, text_of, turns_of
-from .errors import ApiError, api_error
+from .errors import ApiError, api_error, not_found
 from .http import answer, named_event, read_json, stream, while_connected
 from .record import Record
 from .schemas import Message, Responses
@@ -59,7 +59,7 @@ async def create(service: Service, request: HttpRequest, owner: str) -> Response
         await worker.call(sessions.delete, record)
         raise
     if body.stream:
-        return stream(_events(service, shape, run), shape.failed)
+        return stream(_events(service, shape, run), shape.failed, [run])
 
     async def work() -> dict[str, Any]:
         (ended,) = await runs.finish([run])
@@ -74,7 +74,10 @@ async def get(service: Service, request: HttpRequest, owner: str) -> Response:
 
     def read() -> bytes:
         worker.sessions.load(id, owner, "response")
-        return worker.store.get(f"json/{id}") or b"{}"
+        data = worker.store.get(f"json/{id}")
+        if data is None:  # it has not ended, or its client went away
+            raise not_found("response", id)
+        return data
 
     return Response(await worker.call(read), media_type="application/json")
 

@@ -114,7 +114,7 @@ async def generate(service: Service, request: HttpRequest, owner: str) -> Respon
     shape = _Shape(service, seed)
     if body.stream:
         (run,) = await runs.start(service.worker, [order])
-        return stream(_events(shape, run), lambda error: named_event("error", error.body()), run.waiting)
+        return stream(_events(shape, run), lambda error: named_event("error", error.body()), [run])
 
     async def work() -> dict[str, Any]:
         entries, ended = [], None

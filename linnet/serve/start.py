@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import urandom
 from pathlib import Path
@@ -97,9 +98,11 @@ def application(options: Options) -> Starlette:
 
 
 def bounded(model: LanguageModel, limits: Limits) -> Limits:
-    """Return the limits with a longest session for models whose state grows with it."""
-    grows = model.state_bytes(2048) != model.state_bytes(1024)
-    return replace(limits, context=CONTEXT) if grows and not limits.context else limits
+    """Return the limits with a longest session if the state grows with it, and room for the upload of a state."""
+    grows = model.state_bytes(2 * CONTEXT) != model.state_bytes(CONTEXT)
+    context = CONTEXT if grows and not limits.context else limits.context
+    upload = 2 * model.state_bytes(context or 1) if limits.body == Limits.body else 0  # the file has the tokens too
+    return replace(limits, context=context, body=max(limits.body, upload))
 
 
 def summary(service: Service, options: Options, store: Store, notes: tuple[str, ...]) -> str:
@@ -133,6 +136,7 @@ def run(options: Options, announce: Callable[[str], None] | None = None) -> None
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     bound = _bind(options.host, options.port)
+    _allow_connections()
     try:
         service, text = build(replace(options, port=bound.getsockname()[1]))
         (announce or _print)(text)
@@ -158,6 +162,15 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.close()
         raise ValueError(f"port {port} of {host} cannot be used ({error.strerror}); choose another --port") from None
     return bound
+
+
+def _allow_connections() -> None:
+    """Use as many file descriptors as the system allows this process: each client has one."""
+    with suppress(ImportError, ValueError, OSError):  # not on Windows
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _print(text: str) -> None:
