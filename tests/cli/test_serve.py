@@ -11,7 +11,6 @@ pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 from linnet.cli.main import main
 from linnet.serve import start
 
-
 DEFAULTS = ("--store", "memory", "--port", "0")
 
 
