@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from os import urandom
+from os import environ, urandom
 from pathlib import Path
 from time import time
 from typing import Any
@@ -48,7 +49,7 @@ class Options:
     port: int = 8080
     api_keys: Path | None = None
     no_auth: bool = False
-    store: str = "memory"
+    store: str | None = "memory"  # None: a file for this model
     weights: str = "float32"
     backend: str = "auto"
     threads: int | None = None
@@ -72,9 +73,9 @@ def build(options: Options) -> tuple[Service, str]:
     engine = open_engine(
         model, weights=options.weights, backend=options.backend, threads=options.threads, exact=False
     )  # fmt: skip
-    store = open_store(options.store)
+    name = options.name or ("linnet-moby-dick" if options.model is None else folder.resolve().name)
+    store = open_store(options.store or default_store(name, model.fingerprint()))
     try:
-        name = options.name or ("linnet-moby-dick" if options.model is None else folder.resolve().name)
         identity = f"{model.fingerprint()} {tokenizer.fingerprint}"
         kept = store.setdefault(OWNER, identity.encode()).decode()
         if kept != identity:
@@ -90,6 +91,13 @@ def build(options: Options) -> tuple[Service, str]:
         store.close()
         raise
     return service, summary(service, options, store, loaded.notes)
+
+
+def default_store(name: str, fingerprint: str) -> str:
+    """Return the file for the sessions of these weights; its folder is created."""
+    folder = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "linnet"
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:{folder / re.sub(r'[^A-Za-z0-9._-]', '_', name)}-{fingerprint}.db"
 
 
 def application(options: Options) -> Starlette:

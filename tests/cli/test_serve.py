@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,12 @@ def test_loading_a_model_does_not_import_the_compiler() -> None:
     code += "print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_the_default_store_is_a_file_of_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    service, text = start.build(start.Options(store=None, name="a/b ü"))
+    service.worker.store.close()
+    (file,) = (tmp_path / "linnet").glob("*.db")
+    assert file.name == f"a_b__-{service.worker.model.fingerprint()}.db"
+    assert str(file) in text
