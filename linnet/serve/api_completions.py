@@ -50,6 +50,8 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
     service.check_model(body.model)
     prompts = _prompts(service, body)
     seed, count = service.seed(body.seed), _choices(service, body, len(prompts))
+    if body.echo and (body.session is not None or body.state is not None):
+        raise ApiError(400, "echo shows a whole prompt; leave it out with a session or a state", param="echo")
     most = SHORT if body.max_tokens is None else body.max_tokens
     how: dict[str, Any] = {"seed": seed, "logprobs": body.logprobs, "least": 0}
     orders = []
