@@ -11,7 +11,7 @@ again the way they were read, which gives the same bits. All methods belong to t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import chain
 from secrets import token_hex
@@ -41,8 +41,8 @@ class Sessions:
         self.store, self.model, self.name, self.limits, self.prefixes = store, model, name, limits, prefixes
         self.busy: set[str] = set()
         config = model.config
-        kv_heads = getattr(config, "n_kv_heads", None) or config.n_heads
-        self._cache_bytes = 2 * 4 * config.n_layers * config.d_model * kv_heads // config.n_heads
+        head_width = config.head_dim or config.d_model // config.n_heads
+        self._cache_bytes = 2 * 4 * config.n_layers * (config.n_kv_heads or config.n_heads) * head_width
         self._examined = ""
 
     # ---- finding
@@ -80,15 +80,16 @@ class Sessions:
             fresh = self._fresh(record)
             if fresh:
                 self.extend(record, fresh, sampled=True)
-                self.save(record)
             return record
         except BaseException:
             self.close(id)
             raise
 
     def close(self, id: str) -> None:
+        """End the lease; if the store does not answer, the lease ends by itself."""
         self.busy.discard(id)
-        self.store.release(id)
+        with suppress(Exception):
+            self.store.release(id)
 
     def newest(self, owner: str, limit: int, after: str) -> tuple[list[Record], bool]:
         """Return sessions that were created last, or those before `after`, and whether there are more."""
