@@ -1,10 +1,11 @@
 """Write a LanguageModel as the folder of a published architecture, which transformers loads with equal logits.
 
-    export_pretrained(model, folder)                          the architecture whose computation is that of the model
+    export_pretrained(model, folder)                          the first architecture whose computation is the model's
     export_pretrained(model, folder, model_type="mamba2")     or the one named, or a refusal by the name of the field
 
 A configuration is written by the architecture's table, read back by the same table, and both models are compared layer
-by layer before a weight is touched. So whatever the table cannot express shows as a difference, and is refused.
+by layer before a weight is touched. So whatever the table cannot express shows as a difference, and is refused. Weights
+become float32.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..atomic import new_folder
+from ..atomic import check_new, new_folder
+from ..data import BPETokenizer, Tokenizer
 from ..errors import brief, unknown
 from ..models.config import ModelConfig
 from ..models.language import LanguageModel
@@ -33,15 +35,31 @@ Layers = dict[tuple[str, str], Any]  # (module, attribute) -> value
 
 
 def export_pretrained(
-    model: LanguageModel, folder: str | os.PathLike[str], model_type: str | None = None, **more: Any
+    model: LanguageModel,
+    folder: str | os.PathLike[str],
+    model_type: str | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> str:
-    """Write config.json and model.safetensors to a new folder and return the model_type; `more`: fields to add."""
+    """Write config.json and model.safetensors to a new folder and return the model_type.
+
+    `tokenizer`: its begin and end tokens go into config.json, and a byte-level BPE into tokenizer.json; the other kinds
+    have no form that transformers reads.
+    """
     folder = Path(folder)
+    check_new(folder)
     architecture, config, values = published(model, model_type)
+    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        got, want = tokenizer.vocab_size, config.vocab_size
+        raise ValueError(f"the tokenizer has {got} tokens, the model {want}; use the one the model was trained with")
+    prefix, ends = ((), ()) if tokenizer is None else (tokenizer.prefix, tokenizer.ends)
+    values |= {"bos_token_id": next(iter(prefix), None), "eos_token_id": next(iter(ends), None), "pad_token_id": None}
     tensors = _tensors(model, architecture, config)
     with new_folder(folder) as new:
-        (new / CONFIG).write_text(json.dumps(values | more, indent=2) + "\n")
+        (new / CONFIG).write_text(json.dumps(values, indent=2) + "\n")
         write_tensors(new / WEIGHTS, tensors, {"format": "pt"})
+        if isinstance(tokenizer, BPETokenizer):
+            tokenizer.save(new)
+            (new / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}\n')
     return architecture.name
 
 
@@ -49,22 +67,26 @@ def published(model: LanguageModel, model_type: str | None = None) -> tuple[Arch
     """Return the architecture, the configuration as it reads it, and its config.json; ValueError if none fits."""
     if not isinstance(model, LanguageModel):
         raise ValueError(f"a {type(model).__name__} has no published form; accepted: a LanguageModel")
-    if model_type is not None and model_type not in ARCHITECTURES:
-        raise unknown("model_type", model_type, ARCHITECTURES)
-    tried = [ARCHITECTURES[model_type]] if model_type else list(ARCHITECTURES.values())
     problems = []
-    for architecture in tried:
+    for architecture in _candidates(model.config, model_type):
         try:
             return architecture, *_written(architecture, model.config)
         except ValueError as error:
             problems.append(str(error))
-    if model_type:
-        raise ValueError(problems[0])
-    near = [problem for problem in problems if not problem.startswith("mixer is ")]
-    reason = near[0] if near else f"mixer is {brief(model.config.mixer)}"
-    raise ValueError(
-        f"no published architecture computes what this model does ({reason}); accepted: models of {', '.join(ARCHITECTURES)}"
-    )
+    raise ValueError(f"no published architecture computes what this model does: {', and '.join(problems)}")
+
+
+def _candidates(config: ModelConfig, model_type: str | None) -> list[Architecture]:
+    """Return the architectures that have the mixers of a model, or the one named; ValueError if there is none."""
+    if model_type is not None and model_type not in ARCHITECTURES:
+        raise unknown("model_type", model_type, ARCHITECTURES)
+    asked = [ARCHITECTURES[model_type]] if model_type else list(ARCHITECTURES.values())
+    found = [one for one in asked if set(config.mixers) <= set(one.mixers)]
+    if not found:
+        accepted = ", ".join(dict.fromkeys(repr(name) for one in asked for name in one.mixers))
+        of = f" of a {model_type!r} model" if model_type else ", those of published architectures"
+        raise ValueError(f"mixer is {brief(config.mixer)}; accepted: {accepted}{of}")
+    return found
 
 
 def _written(architecture: Architecture, config: ModelConfig) -> tuple[ModelConfig, dict[str, Any]]:
@@ -74,7 +96,7 @@ def _written(architecture: Architecture, config: ModelConfig) -> tuple[ModelConf
     again = architecture.config(CONFIG, values)
     problem = _difference(config, again)
     if problem:
-        raise ValueError(f"{problem}; a {architecture.name!r} model cannot express it")
+        raise ValueError(f"{problem} in a {architecture.name!r} model")
     return again, values
 
 

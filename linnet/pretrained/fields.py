@@ -38,6 +38,7 @@ COMMON = frozenset(
         "remove_invalid_values", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p",
     }
 )  # fmt: skip
+MOST_LAYERS = 10_000
 REFUSED: dict[str, tuple[Any, ...]] = {  # of every model: another value means another computation
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
@@ -52,6 +53,7 @@ class Fields:
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
         self.values = {name: value for name, value in values.items() if value is not None}
+        self.nulls = {name for name, value in values.items() if value is None}
         self.unread = set(self.values)
 
     def raw(self, name: str, default: Any = None) -> Any:
@@ -65,6 +67,10 @@ class Fields:
         if not is_whole(value, least, most):
             raise self.error(name, value, f"a whole number from {least} to {most:,}")
         return int(value)
+
+    def layers(self, default: int | None = None) -> int:
+        """Return num_hidden_layers, few enough to list them before the weights are opened."""
+        return self.whole("num_hidden_layers", default, most=MOST_LAYERS)
 
     def number(self, name: str, default: float) -> float:
         """Return a finite number above zero."""

@@ -36,7 +36,7 @@ def read(fields: Fields) -> ModelConfig:
         "dt_limit": step_limit(fields),
     }
     sizes = {"n_heads": heads, "head_dim": head, "key_dim": fields.whole("state_size", 128)}
-    return mamba_config(fields, width, "mamba2", options, tied=False, **sizes)
+    return mamba_config(fields, width, "mamba2", options, tied=False, layers=64, **sizes)
 
 
 def check_widths(fields: Fields, name: str, heads: int, other: str, width: int) -> None:
@@ -96,6 +96,5 @@ def written_limit(layer: Any) -> list[Any]:
     return [least, {"__float__": "Infinity"} if most == inf else most]
 
 
-MAMBA2 = Architecture(
-    "mamba2", "Mamba2ForCausalLM", OUTER, read, parts, write, IGNORED | {"chunk_size", "time_step_rank"}
-)
+UNUSED = frozenset({"chunk_size", "norm_before_gate", "time_step_rank"})  # transformers computes the same for any
+MAMBA2 = Architecture("mamba2", "Mamba2ForCausalLM", ("mamba2",), OUTER, read, parts, write, IGNORED | UNUSED)

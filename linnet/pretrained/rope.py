@@ -16,6 +16,7 @@ from .fields import Fields
 
 IGNORE = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere, or a note
 FRACTION = "partial_rotary_factor"
+ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", FRACTION)  # all fields of rotary positions
 
 
 def read_rotary(

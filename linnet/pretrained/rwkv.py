@@ -27,7 +27,7 @@ IGNORED = frozenset({"context_length", "max_position_embeddings", "use_cache"}) 
 
 def read(fields: Fields) -> ModelConfig:
     """Return the configuration of an rwkv model."""
-    width, layers = fields.whole("hidden_size", 4096), fields.whole("num_hidden_layers", 32)
+    width, layers = fields.whole("hidden_size", 4096), fields.layers(32)
     fields.derived("attention_hidden_size", width)
     if fields.number("layer_norm_epsilon", EPS) != EPS:
         raise fields.error("layer_norm_epsilon", fields.raw("layer_norm_epsilon"), f"{EPS}, as ln_out has it")
@@ -107,4 +107,4 @@ def check_pairs(name: str, time: str, config: ModelConfig) -> None:
         raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {accepted}")
 
 
-RWKV = Architecture("rwkv", "RwkvForCausalLM", OUTER, read, parts, write, IGNORED)
+RWKV = Architecture("rwkv", "RwkvForCausalLM", ("rwkv4", "channel_mix"), OUTER, read, parts, write, IGNORED)

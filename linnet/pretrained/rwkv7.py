@@ -37,7 +37,7 @@ def read(fields: Fields) -> ModelConfig:
     fields.only("norm_bias", True)
     if (attention := fields.raw("attn")) is not None:
         raise fields.error("attn", attention, "null; linnet has no attention layers in this kind of model")
-    E, D, layers = fields.whole("hidden_size"), fields.whole("head_dim"), fields.whole("num_hidden_layers")
+    E, D, layers = fields.whole("hidden_size"), fields.whole("head_dim"), fields.layers()
     if E % D:
         raise fields.error("head_dim", D, f"a divisor of hidden_size, {E}")
     if (values := fields.raw("value_dim", E)) not in (E, [E] * layers):
@@ -127,4 +127,4 @@ def write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-RWKV7 = Architecture("rwkv7", "RWKV7ForCausalLM", OUTER, read, parts, write, IGNORED)
+RWKV7 = Architecture("rwkv7", "RWKV7ForCausalLM", ("rwkv7", "channel_mix"), OUTER, read, parts, write, IGNORED)
