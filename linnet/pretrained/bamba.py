@@ -124,7 +124,7 @@ def _config(
     head = expand * width // heads if given == "auto" else fields.whole("mamba_d_head")
     check_widths(fields, "mamba_n_heads * mamba_d_head", heads * head, "mamba_expand * hidden_size", expand * width)
     eps = fields.number("rms_norm_eps", 1e-5 if mlp_bias else 1e-6)
-    mamba2 = {
+    mamba2: dict[str, Any] = {
         "n_heads": heads,
         "n_kv_heads": None,
         "head_dim": head,
@@ -136,6 +136,7 @@ def _config(
         "norm_eps": eps,
         "dt_limit": step_limit(fields),
     }
+    fields.divides("mamba_n_groups", mamba2["n_groups"], "mamba_n_heads", heads)
     attention: dict[str, Any] = {"n_heads": fields.whole("num_attention_heads", 32)}
     few = 8 if mlp_bias and "num_key_value_heads" not in fields.nulls else attention["n_heads"]
     attention["n_kv_heads"] = fields.whole("num_key_value_heads", few)

@@ -72,8 +72,11 @@ def published(model: LanguageModel, model_type: str | None = None) -> tuple[Arch
         try:
             return architecture, *_written(architecture, model.config)
         except ValueError as error:
-            problems.append(str(error))
-    raise ValueError(f"no published architecture computes what this model does: {', and '.join(problems)}")
+            problems.append(
+                f"a {architecture.name!r} model cannot be this one: {str(error).removeprefix(f'{CONFIG}: ')}"
+            )
+    others = ", nor can any other published one" if len(problems) > 1 else ""
+    raise ValueError(problems[0] + others)
 
 
 def _candidates(config: ModelConfig, model_type: str | None) -> list[Architecture]:
@@ -96,7 +99,7 @@ def _written(architecture: Architecture, config: ModelConfig) -> tuple[ModelConf
     again = architecture.config(CONFIG, values)
     problem = _difference(config, again)
     if problem:
-        raise ValueError(f"{problem} in a {architecture.name!r} model")
+        raise ValueError(problem)
     return again, values
 
 
@@ -118,9 +121,18 @@ def _difference(ours: ModelConfig, theirs: ModelConfig) -> str:
         mine, other = getattr(ours, name), getattr(theirs, name)
         if mine != other and _changes(ours, name, other, want):
             return f"{name} is {brief(mine)}, where it would become {brief(other)}"
-    (module, name) = next(key for key in (*want, *found) if want.get(key) != found.get(key))
+    for mixer in dict.fromkeys(ours.mixers):
+        options, others = ours.options_of(mixer), theirs.options_of(mixer)
+        for name in (*options, *others):
+            mine, other = options.get(name), others.get(name)
+            changed = {**options, name: other} if name in others else {k: v for k, v in options.items() if k != name}
+            if mine != other and _changes(ours, "mixer_options", {**ours.mixer_options, mixer: changed}, want):
+                is_here = f"is {brief(mine)}" if name in options else "is not given"
+                would = f"become {brief(other)}" if name in others else "be left out"
+                return f"mixer_options[{mixer!r}][{name!r}] {is_here}, where it would {would}"
+    module, name = next(key for key in (*want, *found) if want.get(key) != found.get(key))
     mine, other = brief(want.get((module, name))), brief(found.get((module, name)))
-    return f"mixer_options: {name} of {module} is {mine}, where it would become {other}"
+    return f"{name} of {module} is {mine}, where it would become {other}"
 
 
 def _changes(config: ModelConfig, name: str, value: Any, want: Layers) -> bool:

@@ -90,6 +90,11 @@ class Fields:
             raise self.error(name, value, f"{some}; this is another architecture")
         return value
 
+    def divides(self, name: str, few: int, other: str, many: int) -> None:
+        """Check that the first of two fields divides the second."""
+        if many % few:
+            raise self.error(name, few, f"a divisor of {other}, {many}")
+
     def derived(self, name: str, value: int) -> None:
         """Check a field that follows from others."""
         given = self.raw(name, value)

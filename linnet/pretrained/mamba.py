@@ -139,7 +139,7 @@ def first_mixer(config: ModelConfig, kind: type[nn.Module], name: str) -> nn.Mod
     for block in model.backbone.layers:
         if isinstance(block.mixer, kind):
             return block.mixer
-    raise ValueError(f"mixer is {config.mixer!r}; accepted for a {name!r} model: {kind.__name__.lower()!r}")
+    raise ValueError(f"mixer is {config.mixer!r}; accepted: {kind.__name__.lower()!r} in one layer or more")
 
 
 MAMBA, FALCON_MAMBA = (

@@ -28,13 +28,14 @@ def read(fields: Fields) -> ModelConfig:
     heads, head = fields.whole("num_heads", 128), fields.whole("head_dim", 64)
     check_widths(fields, "num_heads * head_dim", heads * head, "expand * hidden_size", expand * width)
     fields.derived("intermediate_size", expand * width)
-    options = {
+    options: dict[str, Any] = {
         "kernel_size": fields.whole("conv_kernel", 4),
         "n_groups": fields.whole("n_groups", 8),
         "conv_bias": fields.flag("use_conv_bias", True),
         "norm_eps": fields.number("layer_norm_epsilon", 1e-5),
         "dt_limit": step_limit(fields),
     }
+    fields.divides("n_groups", options["n_groups"], "num_heads", heads)
     sizes = {"n_heads": heads, "head_dim": head, "key_dim": fields.whole("state_size", 128)}
     return mamba_config(fields, width, "mamba2", options, tied=False, layers=64, **sizes)
 

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import brief
 from ..layers.positions import turned_width
 from ..models.config import ModelConfig
 from .architecture import EMBED, HEAD, NORM, Architecture, Outer, Part
@@ -67,8 +66,8 @@ def read(name: str, fields: Fields) -> ModelConfig:
     }
     options = {"gated_delta": delta, "softmax": attention}
     heads, width = fields.whole("num_attention_heads", 16), fields.whole("head_dim", 256)
-    _check_divides(fields, "linear_num_key_heads", delta["key_heads"], "linear_num_value_heads", delta["n_heads"])
-    _check_divides(fields, "num_key_value_heads", attention["n_kv_heads"], "num_attention_heads", heads)
+    fields.divides("linear_num_key_heads", delta["key_heads"], "linear_num_value_heads", delta["n_heads"])
+    fields.divides("num_key_value_heads", attention["n_kv_heads"], "num_attention_heads", heads)
     rotary = read_rotary(fields, longest, partial=QUARTER, notes=MROPE)
     turned_width(width, rotary.get("rotary_fraction"))
     return ModelConfig(
@@ -89,11 +88,6 @@ def read(name: str, fields: Fields) -> ModelConfig:
         tie_embeddings=fields.flag("tie_word_embeddings", False),
         **rotary,
     )
-
-
-def _check_divides(fields: Fields, name: str, few: int, other: str, many: int) -> None:
-    if many % few:
-        raise fields.error(name, few, f"a divisor of {other}, {many}")
 
 
 def _mixers(fields: Fields, layers: int) -> tuple[str, ...]:
@@ -199,8 +193,6 @@ def _by_key_head(H: int, G: int, V: int, D: int) -> Tensor:
 def write(name: str, config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     theirs = {ours: kind for kind, ours in KINDS.items()}
-    if not set(config.mixers) <= set(theirs):
-        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {', '.join(theirs)}")
     heads, width = config.n_heads, config.head_dim or config.d_model // config.n_heads
     fields = {
         "hidden_act": "silu",

@@ -87,7 +87,9 @@ def write(config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     check_pairs("rwkv", "rwkv4", config)
     if (config.rescale_every or 0) % 2:
-        raise ValueError(f"rescale_every is {config.rescale_every}; accepted for a 'rwkv' model: even, whole blocks")
+        raise ValueError(
+            f"rescale_every is {config.rescale_every}; accepted: an even number, since a block is two layers"
+        )
     return {
         "hidden_size": config.d_model,
         "attention_hidden_size": config.d_model,
@@ -104,7 +106,7 @@ def check_pairs(name: str, time: str, config: ModelConfig) -> None:
     """Raise ValueError unless the layers are time mixing and channel mixing in turn."""
     if config.mixers != (time, "channel_mix") * (config.n_layers // 2):
         accepted = f"({time!r}, 'channel_mix') in turn"
-        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {accepted}")
+        raise ValueError(f"mixer is {brief(config.mixer)} in {config.n_layers} layers; accepted: {accepted}")
 
 
 RWKV = Architecture("rwkv", "RwkvForCausalLM", ("rwkv4", "channel_mix"), OUTER, read, parts, write, IGNORED)

@@ -38,8 +38,7 @@ def read(fields: Fields) -> ModelConfig:
     if (attention := fields.raw("attn")) is not None:
         raise fields.error("attn", attention, "null; linnet has no attention layers in this kind of model")
     E, D, layers = fields.whole("hidden_size"), fields.whole("head_dim"), fields.layers()
-    if E % D:
-        raise fields.error("head_dim", D, f"a divisor of hidden_size, {E}")
+    fields.divides("head_dim", D, "hidden_size", E)
     if (values := fields.raw("value_dim", E)) not in (E, [E] * layers):
         raise fields.error("value_dim", values, f"{E}, that of hidden_size, for every layer")
     ratio, eps = fields.number("hidden_ratio", 4.0), fields.number("norm_eps", 1e-5)

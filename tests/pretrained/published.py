@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 VOCAB = 50
 HYBRID = {
@@ -124,10 +124,4 @@ def write(model: Any, folder: Path, **changes: Any) -> Path:
     model.save_pretrained(folder)
     values = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
-    return folder
-
-
-def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Path:
-    """Change the tensors of a folder."""
-    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
     return folder

@@ -72,6 +72,19 @@ def test_logits_are_exact_in_float64(pair: tuple[Any, Any, Path, str]) -> None:
     assert distance(found, logits_in_float64(theirs, folder, TOKENS)) < EXACT
 
 
+def test_padding_is_left_out_as_theirs(pair: tuple[Any, Any, Path, str]) -> None:
+    theirs, ours, _, _ = pair
+    mask = torch.ones_like(TOKENS)
+    mask[0, :9] = 0
+    with torch.no_grad():
+        found = ours(TOKENS, mask=mask.bool())[0]
+        assert distance(found[0, 9:], ours(TOKENS[:1, 9:])[0][0]) < CLOSE
+        biased = getattr(theirs.config, "use_bias", False) or getattr(theirs.config, "mamba_proj_bias", False)
+        if not biased and theirs.config.model_type != "rwkv":  # transformers lets padding into these
+            want = theirs(TOKENS, attention_mask=mask, use_cache=False).logits
+            assert distance(found[mask.bool()], want[mask.bool()]) < CLOSE
+
+
 def test_greedy_tokens_are_theirs_in_torch_in_native_code_and_after_a_restored_state(
     pair: tuple[Any, Any, Path, str], tmp_path: Path
 ) -> None:
