@@ -72,9 +72,8 @@ def published(model: LanguageModel, model_type: str | None = None) -> tuple[Arch
         try:
             return architecture, *_written(architecture, model.config)
         except ValueError as error:
-            problems.append(
-                f"a {architecture.name!r} model cannot be this one: {str(error).removeprefix(f'{CONFIG}: ')}"
-            )
+            reason = str(error).removeprefix(f"{CONFIG}: ")
+            problems.append(f"{architecture.name!r} cannot express this model: {reason}")
     others = ", nor can any other published one" if len(problems) > 1 else ""
     raise ValueError(problems[0] + others)
 

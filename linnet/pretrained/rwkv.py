@@ -87,9 +87,7 @@ def write(config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     check_pairs("rwkv", "rwkv4", config)
     if (config.rescale_every or 0) % 2:
-        raise ValueError(
-            f"rescale_every is {config.rescale_every}; accepted: an even number, since a block is two layers"
-        )
+        raise ValueError(f"rescale_every is {config.rescale_every}; accepted: an even number; a block is two layers")
     return {
         "hidden_size": config.d_model,
         "attention_hidden_size": config.d_model,
