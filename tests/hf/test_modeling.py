@@ -201,11 +201,11 @@ def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: d
         assert isinstance(wrapped(given), tuple)
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, every: int) -> None:
+@pytest.mark.parametrize(("fields", "every"), [(HYBRID, 1), (HYBRID, 2), *((f, 1) for f in PUBLISHED)], ids=str)
+def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, fields: dict[str, Any], every: int) -> None:
     results = []
     for light in (False, True):
-        model = net(torch.float32, **{**HYBRID, "n_layers": 6}, dropout=0.1)
+        model = net(torch.float32 if fields is HYBRID else torch.float64, **{**fields, "n_layers": 6}, dropout=0.1)
         wrapped = hf.to_hf(model).train()
         if light:
             wrapped._set_gradient_checkpointing(every_n_layers=every)
