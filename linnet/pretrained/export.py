@@ -83,12 +83,12 @@ def _candidates(config: ModelConfig, model_type: str | None) -> list[Architectur
     if model_type is not None and model_type not in ARCHITECTURES:
         raise unknown("model_type", model_type, ARCHITECTURES)
     asked = [ARCHITECTURES[model_type]] if model_type else list(ARCHITECTURES.values())
-    found = [one for one in asked if set(config.mixers) <= set(one.mixers)]
-    if not found:
+    fitting = [one for one in asked if set(config.mixers) <= set(one.mixers)]
+    if not fitting:
         accepted = ", ".join(dict.fromkeys(repr(name) for one in asked for name in one.mixers))
         of = f" of a {model_type!r} model" if model_type else ", those of published architectures"
         raise ValueError(f"mixer is {brief(config.mixer)}; accepted: {accepted}{of}")
-    return found
+    return fitting
 
 
 def _written(architecture: Architecture, config: ModelConfig) -> tuple[ModelConfig, dict[str, Any]]:
@@ -113,8 +113,8 @@ def _tensors(model: LanguageModel, architecture: Architecture, config: ModelConf
 
 def _difference(ours: ModelConfig, theirs: ModelConfig) -> str:
     """Return the first field of a configuration that makes another model of it, and its value; "" if none does."""
-    want, found = _layers(ours), _layers(theirs)
-    if want == found:
+    want, got = _layers(ours), _layers(theirs)
+    if want == got:
         return ""
     for name in (field.name for field in fields(ModelConfig) if field.name != "mixer_options"):
         mine, other = getattr(ours, name), getattr(theirs, name)
@@ -129,8 +129,8 @@ def _difference(ours: ModelConfig, theirs: ModelConfig) -> str:
                 is_here = f"is {brief(mine)}" if name in options else "is not given"
                 would = f"become {brief(other)}" if name in others else "be left out"
                 return f"mixer_options[{mixer!r}][{name!r}] {is_here}, where it would {would}"
-    module, name = next(key for key in (*want, *found) if want.get(key) != found.get(key))
-    mine, other = brief(want.get((module, name))), brief(found.get((module, name)))
+    module, name = next(key for key in (*want, *got) if want.get(key) != got.get(key))
+    mine, other = brief(want.get((module, name))), brief(got.get((module, name)))
     return f"{name} of {module} is {mine}, where it would become {other}"
 
 
@@ -143,13 +143,13 @@ def _changes(config: ModelConfig, name: str, value: Any, want: Layers) -> bool:
 
 def _layers(config: ModelConfig) -> Layers:
     """Return every number, name and shape that the layers of a model compute with."""
-    found: Layers = {}
+    values: Layers = {}
     for where, module in blueprint(config, "the model").named_modules():
         if isinstance(module, nn.Dropout):
             continue
-        found[where, "class"] = type(module).__name__
-        found |= {(where, name): tuple(p.shape) for name, p in module.named_parameters(recurse=False)}
+        values[where, "class"] = type(module).__name__
+        values |= {(where, name): tuple(p.shape) for name, p in module.named_parameters(recurse=False)}
         if where.startswith("backbone."):
             own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-            found |= {(where, name): value for name, value in own.items() if isinstance(value, (*PLAIN, Mapping))}
-    return found
+            values |= {(where, name): value for name, value in own.items() if isinstance(value, (*PLAIN, Mapping))}
+    return values

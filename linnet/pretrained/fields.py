@@ -2,7 +2,7 @@
 
     fields = Fields(where, values)
     width = fields.whole("hidden_size");   fields.only("hidden_act", "silu")      read and checked
-    fields.close("mamba", ignored)                                                refuses a field that nobody has read
+    fields.close("mamba", ignored)                                                refuses a field that was not read
 
 A field that is missing has the default that transformers gives it, and one that is null counts as missing. So a
 configuration either means exactly the model that is built, or is refused by the name of the field.

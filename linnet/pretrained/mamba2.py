@@ -1,4 +1,4 @@
-"""Mamba-2 as transformers has it: model_type mamba2. bamba.py uses the same layer beside attention.
+"""Mamba-2 as transformers has it: model_type mamba2. bamba.py combines the same layer with attention.
 
     backbone.layers.{i}.mixer.in_proj.weight [2 H V + 2 G N + H, E]   conv1d.weight [C, 1, K]   out_proj.weight [E, H V]
     A_log, D, dt_bias [H]   norm.weight [H V]

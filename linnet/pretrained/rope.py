@@ -27,9 +27,9 @@ def read_rotary(
     longest: positions trained on. partial: the fraction of a head that turns, unless the file says another. notes:
     names in rope_scaling or rope_parameters that change nothing.
     """
-    found: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
+    rotary: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
     partial = partial if partial is None else fields.number(FRACTION, partial)
-    found |= {} if partial is None else {"rotary_fraction": partial}
+    rotary |= {} if partial is None else {"rotary_fraction": partial}
     window = fields.raw(WINDOW)
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
@@ -37,19 +37,19 @@ def read_rotary(
             continue
         if not isinstance(rope, dict):
             raise fields.error(name, rope, "null, or an object with a rope_type")
-        base = rope.get("rope_theta", found["rotary_base"])
+        base = rope.get("rope_theta", rotary["rotary_base"])
         if not is_number(base) or base <= 0:
             raise fields.error("rope_theta", base, "a number above 0")
-        found["rotary_base"] = float(base)
+        rotary["rotary_base"] = float(base)
         scaling = _scaling({key: value for key, value in rope.items() if key not in notes}, longest, window)
         if partial is not None:
             usual = 1.0 if rope.get(FRACTION) == 1 else partial
-            found["rotary_fraction"] = _fraction(fields, name, scaling, usual)
+            rotary["rotary_fraction"] = _fraction(fields, name, scaling, usual)
         if scaling["rope_type"] != "default":
-            found["rotary_scaling"] = scaling
+            rotary["rotary_scaling"] = scaling
         elif FRACTION in scaling:
             raise fields.error(f"{name}[{FRACTION!r}]", scaling[FRACTION], "1; this is another architecture")
-    return found
+    return rotary
 
 
 def _fraction(fields: Fields, name: str, scaling: dict[str, Any], usual: float) -> float:
