@@ -1,6 +1,6 @@
 """The work of a run without a limit of time, as it becomes ready: a unit may wait for the rows of others.
 
-    for unit in Queue(work): ...       the next unit that is missing and does not wait, asked for when a worker is free
+    for unit in Queue(work): ...       the next unit that is missing and does not wait, taken when a worker is free
 
 Claims in the order of the seconds that their first open stage still needs, so that what can be decided first is decided
 first. `work` is asked again every time, because a finished row may change what is left.
@@ -20,7 +20,7 @@ NICE = 19  # the lowest priority: a run of hours yields to everything else
 
 
 class Queue(Iterator[Unit]):
-    """Yields every unit once; when nothing is ready it stops, and goes on when asked again later."""
+    """Yields every unit once; when nothing is ready it stops, and continues when asked again later."""
 
     def __init__(self, work: Callable[[], Sequence[Work]]) -> None:
         self.work, self.given = work, set[str]()
