@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..atomic import check_new, new_folder
 from ..data import BPETokenizer, Tokenizer
 from ..errors import brief, unknown
+from ..models.base import Model
 from ..models.config import ModelConfig
 from ..models.language import LanguageModel
 from ..models.tensor_file import write_tensors
@@ -35,7 +36,7 @@ Layers = dict[tuple[str, str], Any]  # (module, attribute) -> value
 
 
 def export_pretrained(
-    model: LanguageModel,
+    model: Model,
     folder: str | os.PathLike[str],
     model_type: str | None = None,
     tokenizer: Tokenizer | None = None,
@@ -63,7 +64,7 @@ def export_pretrained(
     return architecture.name
 
 
-def published(model: LanguageModel, model_type: str | None = None) -> tuple[Architecture, ModelConfig, dict[str, Any]]:
+def published(model: Model, model_type: str | None = None) -> tuple[Architecture, ModelConfig, dict[str, Any]]:
     """Return the architecture, the configuration as it reads it, and its config.json; ValueError if none fits."""
     if not isinstance(model, LanguageModel):
         raise ValueError(f"a {type(model).__name__} has no published form; accepted: a LanguageModel")
@@ -102,7 +103,7 @@ def _written(architecture: Architecture, config: ModelConfig) -> tuple[ModelConf
     return again, values
 
 
-def _tensors(model: LanguageModel, architecture: Architecture, config: ModelConfig) -> dict[str, Tensor]:
+def _tensors(model: Model, architecture: Architecture, config: ModelConfig) -> dict[str, Tensor]:
     weights = model.state_dict()
     tensors: dict[str, Tensor] = {}
     for part in architecture.parts(config):
