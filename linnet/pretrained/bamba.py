@@ -89,9 +89,10 @@ def read_granite(fields: Fields) -> ModelConfig:
     experts = fields.raw("num_local_experts", 8)
     if experts != 0:
         raise fields.error("num_local_experts", experts, "0; linnet has no experts")
-    names = fields.raw("layer_types", fields.raw("layers_block_type", [KINDS["mamba2"][0]] * layers))
-    fields.raw("layers_block_type")
+    names = fields.raw("layers_block_type", fields.raw("layer_types", [KINDS["mamba2"][0]] * layers))
     mixers = _mixers(fields, names)
+    if mixers != _mixers(fields, fields.raw("layer_types", names)):
+        raise fields.error("layers_block_type", names, "the same as layer_types")
     if len(mixers) != layers:
         raise fields.error("layer_types", names, f"a list of {layers} layers")
     longest = fields.whole("max_position_embeddings", 2048)
@@ -139,7 +140,7 @@ def _config(
     fields.divides("mamba_n_groups", mamba2["n_groups"], "mamba_n_heads", heads)
     attention: dict[str, Any] = {"n_heads": fields.whole("num_attention_heads", 32)}
     few = 8 if mlp_bias and "num_key_value_heads" not in fields.nulls else attention["n_heads"]
-    attention["n_kv_heads"] = fields.whole("num_key_value_heads", few)
+    attention["n_kv_heads"] = fields.whole("num_key_value_heads", few, null=True)
     if "head_dim" in fields.values:
         attention["head_dim"] = fields.whole("head_dim")
     return ModelConfig(

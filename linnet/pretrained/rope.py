@@ -31,6 +31,8 @@ def read_rotary(
     partial = partial if partial is None else fields.number(FRACTION, partial)
     rotary |= {} if partial is None else {"rotary_fraction": partial}
     window = fields.raw(WINDOW)
+    if (old := fields.raw("rope_scaling")) not in (None, new := fields.raw("rope_parameters")) and new is not None:
+        raise fields.error("rope_scaling", old, "null next to rope_parameters, which replaced it")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
         if rope is None:

@@ -40,7 +40,9 @@ def read(fields: Fields) -> ModelConfig:
         n_heads=1,
         vocab_size=fields.whole("vocab_size", 50_277),
         mixer=("rwkv4", "channel_mix"),
-        mixer_options={"channel_mix": {"hidden": fields.whole("intermediate_size", 4 * width), "gate": True}},
+        mixer_options={
+            "channel_mix": {"hidden": fields.whole("intermediate_size", 4 * width, null=True), "gate": True}
+        },
         mlp="none",
         norm="layer",
         norm_eps=EPS,

@@ -21,6 +21,7 @@ ATTENTION: list[tuple[dict[str, Any], str]] = [
     ({"num_key_value_heads": 3}, r"num_key_value_heads is 3|n_kv_heads \(3\) must divide"),
     ({"attention_bias": True}, "q_proj.bias"),
     ({ROPE: {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+    ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is .* next to rope_parameters"),
     ({ROPE: {"rope_type": "default", "partial_rotary_factor": 2}}, "partial_rotary_factor"),
 ]
 MAMBA: list[tuple[dict[str, Any], str]] = [
@@ -28,6 +29,8 @@ MAMBA: list[tuple[dict[str, Any], str]] = [
     ({"use_bias": True}, "in_proj.bias"),
     ({"use_conv_bias": False}, "conv1d.bias"),
     ({"use_conv_bias": "yes"}, "use_conv_bias is 'yes'"),
+    ({"use_conv_bias": None}, "use_conv_bias is None"),
+    ({"state_size": None}, "state_size is None"),
     ({"conv_kernel": 3}, "conv1d.weight"),
     ({"state_size": 4.0}, "state_size is 4.0; accepted: a whole number"),
     ({"layer_norm_epsilon": 0}, "layer_norm_epsilon is 0; accepted: a number above 0"),
@@ -58,6 +61,7 @@ MISSES: dict[str, list[tuple[dict[str, Any], str]]] = {  # case -> changes, and 
     "bamba": [
         *HYBRID,
         ({"attn_layer_indices": [3]}, "attn_layer_indices is"),
+        ({"num_key_value_heads": None}, "k_proj.weight"),  # as many as heads
         ({"attn_layer_indices": [0]}, "self_attn.q_proj"),
         ({"layers_block_type": ["mamba"] * 3}, "layers_block_type is"),
         ({"partial_rotary_factor": 0.25}, "partial_rotary_factor is 0.25; accepted: 0.5"),
@@ -66,7 +70,9 @@ MISSES: dict[str, list[tuple[dict[str, Any], str]]] = {  # case -> changes, and 
     ],
     "granite": [
         *HYBRID[:3],
-        *HYBRID[5:],
+        *HYBRID[6:],
+        ({"attention_multiplier": None}, "attention_multiplier is None"),
+        ({"layers_block_type": ["mamba"] * 3}, "layers_block_type is"),
         ({"num_local_experts": 4}, "num_local_experts is 4"),
         ({"num_local_experts": None}, "num_local_experts is 8"),
         ({"layer_types": ["mamba"] * 2}, "layer_types is"),
@@ -112,8 +118,7 @@ def near(request: pytest.FixtureRequest, transformers: ModuleType, tmp_path_fact
 
 
 def changed(folder: Path, values: dict[str, Any], **changes: Any) -> Path:
-    kept = {name: value for name, value in (values | changes).items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(kept))
+    (folder / "config.json").write_text(json.dumps(values | changes))
     return folder
 
 
