@@ -25,13 +25,13 @@ Architectures
     rwkv, rwkv7         RWKV-4 and RWKV-7
 
 A model that none of them computes exactly is refused, with the option that
-differs. Models that were imported go back as they came.
+differs. Imported models go back with the same logits.
 
 Examples
 
     linnet import mamba2-130m/ --out models/mamba2
     linnet export models/mamba2 --out exported
-    linnet export runs/text --out exported --model-type llama
+    linnet export models/mine --out exported --model-type qwen3_5_text
 """
 
 export_model = App(name="export", help_format="plaintext", help_epilogue=EPILOG)
