@@ -4,9 +4,9 @@
     width = fields.whole("hidden_size");   fields.only("hidden_act", "silu")      read and checked
     fields.close("mamba", ignored)                                                refuses a field that was not read
 
-A field that is missing has the default that transformers gives it. Null is the same where transformers says so, and
-else refused for a number or a flag. So a configuration either means exactly the model that is built, or is refused by
-the name of the field.
+A field that is missing has the default that transformers gives it. Null is the same where transformers has a meaning
+for it, and else refused for a number or a flag. So a configuration either means exactly the model that is built, or is
+refused by the name of the field.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from linnet.pretrained.fields import COMMON
 from tests.pretrained.published import CASES, VOCAB, logits_in_float64, make, write
 
 GREEDY = Sampling(temperature=0)
-CLOSE, EXACT = 2e-5, 1e-12  # of the largest logit, in float32 and in float64
+CLOSE, EXACT = 1e-4, 1e-12  # of the largest logit, in float32 (measured: 1.6e-5) and in float64
 LONG = torch.randint(0, VOCAB, (2, 70), generator=torch.Generator().manual_seed(2))  # more than a chunk of theirs, 64
 TOKENS = LONG[:, :29]
 
