@@ -42,7 +42,13 @@ def start_generation(server: Server, id: str, seed: int, count: int = 4000) -> A
 
 
 def known(server: Server, id: str) -> list[int]:
-    return [entry["token"] for entry in server.get(f"/v1/sessions/{id}/tokens")["data"]]
+    tokens: list[int] = []
+    total = 1
+    while len(tokens) < total:
+        page = server.get(f"/v1/sessions/{id}/tokens?start={len(tokens)}")
+        tokens += [entry["token"] for entry in page["data"]]
+        total = page["total"]
+    return tokens
 
 
 def uninterrupted(server: Server, text: str, seed: int, count: int) -> list[int]:
