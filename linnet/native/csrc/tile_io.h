@@ -84,7 +84,7 @@ NOINLINE void load_output_grad(float *gn, float *h, Rows g, Rows out, const floa
   float dots[256];
   for (int i = 0; i < C; ++i) {
     const float f = inv[i], *gp = g.p + i * g.stride, *op = out.p + i * out.stride;
-    const int64_t width = f == 0.0f ? 0 : V, full = width / 16;
+    const int64_t full = V / 16, tail = V % 16, blocks = full + (tail > 0);
     float *to = gn + i * 16;
     vf dot[NT] = {};
     const auto block = [&](const float *x, const float *o) {
@@ -95,12 +95,16 @@ NOINLINE void load_output_grad(float *gn, float *h, Rows g, Rows out, const floa
       }
       to += 256;
     };
-    for (int64_t b = 0; b < full; ++b) block(gp + b * 16, op + b * 16);
-    for (int64_t at = full * 16; at < V; at += 16) {  // what is missing of the row, or all of it
-      float grad[16], value[16];
-      copy_tail(grad, gp + at, width - at);
-      copy_tail(value, op + at, normalize ? width - at : 0);
-      block(grad, value);
+    if (f == 0.0f) {  // a missing row, or one of zeros
+      for (int64_t b = 0; b < blocks; ++b) UNROLL(4) for (int n = 0; n < NT; ++n) store(to + b * 256 + n * VL, (vf){});
+    } else {
+      for (int64_t b = 0; b < full; ++b) block(gp + b * 16, op + b * 16);
+      if (tail) {
+        float grad[16], value[16];
+        copy_tail(grad, gp + full * 16, tail);
+        copy_tail(value, op + full * 16, normalize ? tail : 0);
+        block(grad, value);
+      }
     }
     UNROLL(4) for (int n = 0; n < NT; ++n) store(dots + i * 16 + n * VL, dot[n]);
   }
