@@ -130,7 +130,7 @@ class Given:
     def truth(self, mode: str) -> tuple[Tensor, ...]:
         """Return out, and with the backward pass the gradients of the inputs that learn."""
         if BOTH in self.known:
-            return self.known[BOTH]
+            return self.known[BOTH] if mode == BOTH else self.known[BOTH][:1]
         if mode not in self.known:
             self.known[mode] = truth(self.rule, self.inputs, self.learned, self.g if mode == BOTH else None)
         return self.known[mode]

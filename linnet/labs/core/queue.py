@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from .claim import Unit
 from .plan import Limit, Work, unit_key
 from .runner import Gate
 
+AUTOGROUP = Path("/proc/self/autogroup")
 NICE = 19  # the lowest priority: a run of hours yields to everything else
 
 
@@ -58,7 +60,13 @@ def next_stage(missing: Sequence[Unit]) -> float:
 
 
 def lower_priority() -> None:
-    """Give this process and those that it starts the lowest priority, where the system has priorities."""
+    """Give this process and those that it starts the lowest priority, where the system has priorities.
+
+    Linux shares its cores among sessions first (autogroups), so that a separate session (setsid, cron) yields to
+    others only if the session is nice as well. A terminal has other programs too, and is left as it is.
+    """
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(NICE)
+            if os.getsid(0) == os.getpid():
+                AUTOGROUP.write_text(str(NICE), encoding="ascii")
