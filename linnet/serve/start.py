@@ -85,6 +85,7 @@ def build(options: Options) -> tuple[Service, str]:
         secret = store.setdefault(SECRET, urandom(32))
         metrics = Metrics()
         worker = Worker(model, tokenizer, engine, store, name, limits, metrics)
+        worker.warm_up()
         service = Service(
             name, int(time()), worker, tokenizer, load_template(loaded.folder), keys, limits, metrics,
             Sealer(secret, *identity.split()), options.log_prompts,
