@@ -34,6 +34,7 @@ Commands to try first
     linnet eval runs/text      measure it on held-out text
     linnet generate text runs/text --prompt "Call me"
                                sample from it, at a constant cost per token
+    linnet serve runs/text     serve it over HTTP, as the OpenAI API does
     linnet recall --quick      measure how much a small state can remember
     linnet doctor              versions, processor, native kernels, dispatch
     linnet doctor --json       the same as JSON, for a program or a bug report
@@ -52,6 +53,7 @@ for name, where, about in (
     ("train", "train:train", "Train on your own text, images, speech or streams."),
     ("eval", "eval:evaluate", "Measure a model on held-out data, a text, or few-shot questions."),
     ("generate", "generate:generate", "Generate text or images with a trained model."),
+    ("serve", "serve:serve", "Serve a model over HTTP: the OpenAI API, and sessions that cost kilobytes."),
     ("import", "import_model:import_model", "Import a pretrained Llama-type model."),
 ):
     app.command(f"linnet.cli.{where}", name=name, help=about, group=EVERYDAY)
