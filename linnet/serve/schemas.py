@@ -252,11 +252,7 @@ def parse(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _refusal(str(error), kind) from None
     for name in kind.__struct_fields__:  # type: ignore[attr-defined]
-        if (
-            name in REFUSED
-            and not (kind is Completions and name == "prompt")
-            and not issubclass(kind, Given | Generate)
-        ):
+        if issubclass(kind, OpenAI | Responses) and name in REFUSED and (kind, name) != (Completions, "prompt"):
             _check_refused(name, getattr(body, name))
     return body
 

@@ -3,14 +3,22 @@
 const SVG = "http://www.w3.org/2000/svg";
 const ROW = 36, TOP = 10, EDGE = 8, LETTER = 6.6;
 
-// Return families: {root, members: [{session, depth}]} in drawing order, the last used first.
+// The session whose line a fork leaves: its parent, or, if it was forked before the parent's own beginning, the
+// ancestor that these tokens come from.
+function origin(session, known) {
+  let one = session.parent && known.get(session.parent.session);
+  while (one && one.parent && session.parent.at <= one.parent.at && known.has(one.parent.session)) one = known.get(one.parent.session);
+  return one;
+}
+
+// Return families: {root, members, used}, members in drawing order, the family used last first.
 export function families(sessions) {
   const known = new Map(sessions.map((session) => [session.id, session]));
   const children = new Map();
   const roots = [];
   for (const session of sessions) {
-    const parent = session.parent && known.get(session.parent.session);
-    if (parent && parent !== session) children.set(parent.id, [...(children.get(parent.id) || []), session]);
+    const parent = origin(session, known);
+    if (parent) children.set(parent.id, [...(children.get(parent.id) || []), session]);
     else roots.push(session);
   }
   return roots.map((root) => {
@@ -35,9 +43,10 @@ export function draw(box, members, current, preview) {
   if (spread < (end - start) / 20) start = Math.max(start, end - Math.max(20 * spread, 40));  // far from the start: magnified
   const x = (token) => EDGE + (width - 2 * EDGE) * Math.max(0, token - start) / Math.max(end - start, 1);
   const rows = new Map(members.map((session, i) => [session.id, TOP + i * ROW]));
+  const known = new Map(members.map((session) => [session.id, session]));
   const svg = element("svg", {width, height: TOP + members.length * ROW, role: "group", "aria-label": "Tree of forks"});
   for (const session of members.slice(1)) {
-    const [at, from, to] = [x(begin(session)), rows.get(session.parent.session), rows.get(session.id)];
+    const [at, from, to] = [x(begin(session)), rows.get(origin(session, known).id), rows.get(session.id)];
     svg.append(element("path", {d: `M${at} ${from}V${to - 6}q0 6 6 6`, class: "joint"}));
   }
   for (const session of members) {
@@ -48,9 +57,10 @@ export function draw(box, members, current, preview) {
     if (chosen) link.setAttribute("aria-current", "true");
     const words = preview(session) || "…";
     link.setAttribute("aria-label", `${at === 0 ? "From the start" : `Fork at token ${at}`}, ${session.tokens} tokens: ${words}`);
-    const room = Math.max(width - left - EDGE, Math.min(width / 2, words.length * LETTER));
-    const shown = words.length * LETTER > room ? `${words.slice(0, Math.floor(room / LETTER) - 1)}…` : words;
-    const over = left + shown.length * LETTER > width - EDGE;
+    const letter = chosen ? 1.12 * LETTER : LETTER;
+    const room = Math.max(width - left - EDGE, Math.min(width / 2, words.length * letter));
+    const shown = words.length * letter > room ? `${words.slice(0, Math.floor(room / letter) - 1)}…` : words;
+    const over = left + shown.length * letter > width - EDGE;
     link.append(
       element("rect", {x: Math.min(left, over ? width - EDGE - room : left), y: y - 8, width: Math.max(right - left, 44), height: ROW - 4, class: "hit"}),
       element("path", {d: `M${left + (session === members[0] ? 0 : 6)} ${y}H${right}`, class: "branch"}),

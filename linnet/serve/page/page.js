@@ -297,7 +297,7 @@ async function stream(fields, body, prompt) {
         last = data.start;
       } else if (name === "token") {
         if (!first) first = performance.now() - began;
-        follow(() => text.push({...data, sampled: true}, prefix));
+        await follow(() => text.push({...data, sampled: true}, prefix));
         if (data.position !== null) [count, last] = [count + 1, data.position + 1];
         showMemory(last);
         status(`${count} tokens …`);
@@ -306,7 +306,7 @@ async function stream(fields, body, prompt) {
         const seconds = (performance.now() - began - first) / 1000;
         const rate = count > 1 ? `, ${Math.round((count - 1) / seconds).toLocaleString("en")} per second` : "";
         const why = {length: "", stop: "; stopped at a stop text or end token", cancelled: "; stopped"}[data.finish_reason] ?? "";
-        status(`${count} tokens${rate}, the first after ${Math.round(first)} ms; seed ${seed}${why}.`, seed);
+        status(`${count} tokens${rate}, the first after ${Math.round(first)} ms${why}.`, seed);
       }
     }
   } catch (error) {
@@ -334,21 +334,24 @@ async function settle(id, from, unsure) {
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   note(session);
-  await loadTokens(Math.min(from, session.tokens));
-  showSession();
+  await follow(async () => {
+    await loadTokens(Math.min(from, session.tokens));
+    showSession();
+  });
 }
 
-function follow(change) {  // keep the end in sight if it was
-  const box = at("paper").scrollHeight > at("paper").clientHeight + 1 ? at("paper") : document.documentElement;
+async function follow(change) {  // keep the end of the text in sight if it was
+  const box = at("paper");
   const end = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-  change();
-  if (end && box === at("paper")) box.scrollTop = box.scrollHeight;
+  await change();
+  if (end) box.scrollTop = box.scrollHeight;
 }
 
 function status(words, seed = null) {
   at("status").textContent = words;
   at("keep-seed").hidden = seed === null || at("seed").value.trim() === String(seed);
   at("keep-seed").dataset.seed = seed;
+  at("keep-seed").textContent = `Keep seed ${seed}`;
 }
 
 function busy(yes) {
