@@ -18,7 +18,7 @@ from .chat import turns_of
 from .errors import ApiError
 from .http import answer, data_event, read_json, stream, while_connected
 from .schemas import Chat, Completions, OpenAI
-from .service import Service, finish_reason, passages_of, usage
+from .service import Service, finish_reason, passages_of, session_usage, usage
 from .worker import Ended, Order, Token
 
 SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it
@@ -54,7 +54,7 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
     how = {"seed": seed, "logprobs": body.logprobs, "least": 0}
     orders = []
     for prompt in prompts:
-        kept, extra = _continued(service, body, owner)
+        kept, extra = _continued(service, body, owner, len(prompt))
         tokens = [*kept, *prompt]
         if body.echo and body.logprobs is not None:
             extra["prompt_logprobs"] = body.logprobs
@@ -80,14 +80,13 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
         after = ""
     texts = service.template.render(turns, after=after)
     tokens = [service.encode("messages", text, begins=not i and after is None) for i, text in enumerate(texts)]
-    kept, extra = _continued(service, body, owner)
+    flat = service.checked("messages", [token for part in tokens for token in part])
+    kept, extra = _continued(service, body, owner, len(flat))
     prompt = passages_of([kept, *tokens])
-    service.checked("messages", [token for part in tokens for token in part])
     seed, count = service.seed(body.seed), _choices(service, body, 1)
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     most = service.limits.tokens if most is None else most
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    flat = [token for part in tokens for token in part]
     orders = []
     for i in range(count):
         asked = service.request(
@@ -133,9 +132,13 @@ def _choices(service: Service, body: OpenAI, prompts: int) -> int:
     return count
 
 
-def _continued(service: Service, body: OpenAI, owner: str) -> tuple[list[int], dict[str, Any]]:
-    """Return the token to continue with, and fields of the request: those of a sealed state, or of a new start."""
-    return service.opened(owner, body.state or "") if body.session is None else ([], {})
+def _continued(service: Service, body: OpenAI, owner: str, more: int) -> tuple[list[int], dict[str, Any]]:
+    """Return the token to continue with before `more` new ones, and fields of the request."""
+    if body.session is not None:
+        return [], {}
+    if body.state is None:
+        return [], {"root": service.worker.sessions.root(owner)}
+    return service.opened(owner, body.state, more)
 
 
 async def _run(service: Service, request: HttpRequest, plan: Plan, shape: _Text) -> Response:
@@ -183,6 +186,8 @@ class _Text:
         return head
 
     def usage(self, ended: Sequence[Ended]) -> dict[str, Any]:
+        if ended[0].session is not None:
+            return session_usage(ended[0].start, ended[0].completion)
         done = [item.completion for item in ended]
         return usage(done, done[:: self.plan.choices])
 

@@ -20,7 +20,7 @@ from .errors import ApiError
 from .http import answer, named_event, read_body, read_json, stream, while_connected
 from .record import Record
 from .schemas import Append, Edit, Forks, Generate, NewSession, Rollback
-from .service import Service, finish_reason, usage
+from .service import Service, finish_reason, session_usage
 from .worker import Ended, Order, Token
 
 OCTETS = "application/octet-stream"
@@ -283,10 +283,7 @@ class _Shape:
 
     def done(self, ended: Ended) -> dict[str, Any]:
         done = ended.completion
-        counts = usage([done], [done])
-        prompt, sampled = ended.start, len(done.tokens)
-        counts |= {"prompt_tokens": prompt, "total_tokens": prompt + sampled}
-        counts["prompt_tokens_details"] = {"cached_tokens": prompt - len(done.prompt_tokens) + done.cached_tokens}
+        counts = session_usage(ended.start, done)
         return {
             "object": "session.generation", "start": ended.start, "text": done.text or "",
             "finish_reason": finish_reason(done), "seed": self.seed, "tokens": None, "usage": counts,

@@ -145,13 +145,14 @@ class Service:
 
     # ---- stateless
 
-    def opened(self, owner: str, sealed: str) -> tuple[list[int], dict[str, Any]]:
-        """Return the token a sealed state continues with, and the fields of a request that continues from it."""
+    def opened(self, owner: str, sealed: str, more: int) -> tuple[list[int], dict[str, Any]]:
+        """Return the token a sealed state ("" for the start) continues with before `more` new ones, and the fields of
+        the request; draws are counted as in a session."""
         if not sealed:
-            return [], {"root": self.worker.sessions.root(owner)}
+            return [], {"root": self.worker.sessions.root(owner), "first_draw": more}
         state = self.sealer.open(owner, sealed)
         unpacked, _ = unpack_state(state.state, self.worker.model)
-        return [state.last], {"state": unpacked, "root": state.key, "first_draw": state.size}
+        return [state.last], {"state": unpacked, "root": state.key, "first_draw": state.size + more}
 
     def sealed(self, owner: str, done: Completion) -> str | None:
         """Return the sealed state after a completion; None if it was not read completely."""
@@ -184,6 +185,13 @@ def usage(done: Sequence[Completion], prompts: Sequence[Completion]) -> dict[str
         "total_tokens": prompt + sampled,
         "prompt_tokens_details": {"cached_tokens": cached},
     }
+
+
+def session_usage(start: int, done: Completion) -> dict[str, Any]:
+    """Return the counts for a session that had `start` tokens before the first sampled one."""
+    cached = start - len(done.prompt_tokens) + done.cached_tokens
+    counts = {"prompt_tokens": start, "completion_tokens": len(done.tokens), "total_tokens": start + len(done.tokens)}
+    return counts | {"prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def finish_reason(done: Completion) -> str:
