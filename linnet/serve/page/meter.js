@@ -9,6 +9,8 @@ export function bytes(count) {
   return `${unit && count < 99.95 ? count.toFixed(1) : Math.round(count)}\u00a0${units[unit]}`;
 }
 
+const times = (ratio) => ratio < 100 ? ratio.toFixed(1) : Math.round(ratio).toLocaleString("en");
+
 // state, softmax: bytes now; perToken: of the cache, 0 if not known yet.
 export function show(state, softmax, tokens, perToken) {
   const most = Math.max(state, softmax, 1);
@@ -17,7 +19,7 @@ export function show(state, softmax, tokens, perToken) {
   at("state-bar").style.width = `${100 * state / most}%`;
   at("softmax-bar").style.width = `${100 * softmax / most}%`;
   let note = "";
-  if (state && softmax > state) note = `The cache would be ${(softmax / state).toFixed(1)} times as large, and grow with every token.`;
+  if (state && softmax > state) note = `The cache would be ${times(softmax / state)} times as large, and grow with every token.`;
   else if (state && perToken) note = `The cache would be larger from ${Math.ceil(state / perToken).toLocaleString("en")} tokens on.`;
   at("memory-note").textContent = tokens ? `${tokens.toLocaleString("en")} tokens. ${note}` : note;
 }

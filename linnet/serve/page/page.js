@@ -11,7 +11,8 @@ import {Text, percent, quoted} from "./text.js";
 
 const SHOWN = 2000;  // tokens of a session that are shown at once
 const LISTED = 500;  // sessions
-const PREVIEW = 24;  // tokens that name a session in the list
+const PREVIEW = 48;  // tokens that name a session in the list
+const FRAME = 40;  // milliseconds between two drawings of new tokens
 const AGAIN = 1500;  // milliseconds between two questions whether the server is back
 const at = (id) => document.getElementById(id);
 
@@ -35,7 +36,7 @@ function show(error) {
   at("error").firstElementChild.textContent = known ? error.message : `The page failed: ${api.sentence(error.message)}`;
   at("error").hidden = false;
   if (error.status === 401) askKey();
-  else if (error.status === 0 && !waiting) waiting = setInterval(ask, AGAIN);
+  else if (error.status === 0 && !waiting) waiting = setTimeout(ask, AGAIN);
 }
 
 function calm() {
@@ -44,14 +45,14 @@ function calm() {
 
 async function ask() {  // is the server back?
   try {
-    if (!(await fetch("health", {cache: "no-store"})).ok) return;
-  } catch {
-    return;
+    if (!(await fetch("health", {cache: "no-store"})).ok) throw new Error();
+    await connect();
+    waiting = 0;
+    calm();
+  } catch (error) {
+    waiting = error.status ? 0 : setTimeout(ask, AGAIN);
+    if (error.status) show(error);
   }
-  clearInterval(waiting);
-  waiting = 0;
-  calm();
-  attempt(connect);
 }
 
 async function attempt(action, ...values) {
@@ -62,9 +63,9 @@ async function attempt(action, ...values) {
   }
 }
 
-// An action of the user: not while text is being generated.
+// An action of the user: not while text is being generated, nor before the page shows what a restarted server has.
 const act = (action) => (...values) => {
-  if (running) return;
+  if (running || waiting) return;
   calm();
   attempt(action, ...values);
 };
@@ -280,7 +281,16 @@ async function stream(fields, body, prompt) {
   const before = session.tokens;
   const watched = session.id;
   const began = performance.now();
-  let first = 0, count = 0, last = before, seed = null, failed = null;
+  let first = 0, count = 0, last = before, seed = null, failed = null, timer = 0;
+  const arrived = [];
+  const flush = () => {  // tokens are drawn together: a layout for each would take longer than the model
+    clearTimeout(timer);
+    timer = 0;
+    if (session?.id !== watched || !arrived.length) return;
+    follow(() => { for (const token of arrived.splice(0)) text.push({...token, sampled: true}, prefix); });
+    showMemory(last);
+    status(`${count.toLocaleString("en")} tokens …`);
+  };
   running = new AbortController();
   const stop = running;
   busy(true);
@@ -297,11 +307,11 @@ async function stream(fields, body, prompt) {
         last = data.start;
       } else if (name === "token") {
         if (!first) first = performance.now() - began;
-        await follow(() => text.push({...data, sampled: true}, prefix));
         if (data.position !== null) [count, last] = [count + 1, data.position + 1];
-        showMemory(last);
-        status(`${count} tokens …`);
+        arrived.push(data);
+        timer ||= setTimeout(flush, FRAME);
       } else if (name === "done") {
+        flush();
         session = data.session;
         const seconds = (performance.now() - began - first) / 1000;
         const rate = count > 1 ? `, ${Math.round((count - 1) / seconds).toLocaleString("en")} per second` : "";
@@ -311,6 +321,7 @@ async function stream(fields, body, prompt) {
     }
   } catch (error) {
     failed = error;
+    flush();
     if (session?.id === watched) status(error.name === "AbortError" ? `Stopped after ${count} tokens.` : "", seed);
     if (prompt && seed === null) at("prompt").value = prompt;  // it was not read
   } finally {
