@@ -1,6 +1,6 @@
 """Chat templates: messages to passages of text, one per message, so that the state after each can be reused.
 
-A model folder may have a template of its own (chat_template.jinja, or tokenizer_config.json); it runs in a sandbox.
+A model folder may have its own template (chat_template.jinja, or tokenizer_config.json); it runs in a sandbox.
 Otherwise the plain one is used, which a base model understands best:
 
     System: Be brief.

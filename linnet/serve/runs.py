@@ -1,4 +1,4 @@
-"""Several runs of one request (its choices): start all or none, and read their items as they come."""
+"""Several runs of one request (its choices): start all or none, and read their items in order of arrival."""
 
 from __future__ import annotations
 

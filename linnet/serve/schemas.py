@@ -251,9 +251,9 @@ def parse(data: bytes, kind: type[T]) -> T:
         body = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), kind) from None
-    for name in kind.__struct_fields__:  # type: ignore[attr-defined]
-        if issubclass(kind, OpenAI | Responses) and name in REFUSED and (kind, name) != (Completions, "prompt"):
-            _check_refused(name, getattr(body, name))
+    for field in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+        if field.type is Any and field.name in REFUSED:
+            _check_refused(field.name, getattr(body, field.name))
     return body
 
 

@@ -1,7 +1,7 @@
 """Sessions: tokens and states in the store; every operation is one write, so a crash leaves it done or not begun.
 
     record = sessions.create(owner, tokens)
-    with sessions.using(id, owner) as record:          nobody else may; ApiError 404 or 409
+    with sessions.using(id, owner) as record:          a lease; ApiError 404 or 409
         sessions.rollback(record, 30)
 
 Only the state after the last tokens is stored. An earlier one comes from the prefix states, or by reading the tokens
@@ -121,7 +121,7 @@ class Sessions:
     # ---- changing
 
     def root(self, owner: str) -> bytes:
-        """Return the key of the empty state of an owner, whose prefix states are used for nobody else."""
+        """Return the key of the empty state of an owner, whose prefix states no other owner uses."""
         return blake2b(owner.encode(), digest_size=KEY_BYTES).digest()
 
     def create(
@@ -165,7 +165,7 @@ class Sessions:
         return f"responses/{record.owner}/{record.created:020.6f}/{record.id}"  # the oldest first
 
     def extend(self, record: Record, tokens: Sequence[int], *, sampled: bool) -> None:
-        """Add tokens at the end, as a part of their own."""
+        """Add tokens at the end, as a separate part."""
         part = Part(record.size, list(tokens), sampled)
         gone = [fresh_name(record.id, part.start + i) for i in range(len(tokens))] if sampled else []
         record.size, record.last, record.used, record.stop = part.end, part.tokens[-1], time(), ""

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-LEASE = 30  # seconds after which a lease of a dead server ends
+LEASE = 10  # seconds after which a lease of a dead server ends
 LAST = "\U0010ffff"  # sorts after every character of a name
 
 

@@ -31,7 +31,7 @@ def test_models(client: Any) -> None:
 
 
 def test_a_completion_is_that_of_the_library(client: Any, server: Server) -> None:
-    """At temperature 0 and with a seed; logits differ by rounding, since the server reads the prompt in other pieces."""
+    """At temperature 0 and with a seed. Logits differ by rounding: the server reads the prompt in other pieces."""
     service = server.service
     how = {"model": service.worker.model, "prompts": ["Call me "], "tokenizer": service.tokenizer, "max_tokens": 40}
     for temperature, seed in ((0.0, 1), (0.8, 5)):
@@ -126,7 +126,7 @@ def test_penalties_biases_and_seeds_reach_the_model(client: Any) -> None:
     only = client.completions.create(**how, logit_bias={"65": 100})
     assert only.choices[0].text == "AAAAAA"
     spread = client.completions.create(**how, logit_bias={"65": 100, "66": 100}, presence_penalty=2, temperature=0)
-    assert sorted(spread.choices[0].text) == list("AAABBB") or set(spread.choices[0].text) == set("AB")
+    assert set(spread.choices[0].text) == {"A", "B"}
     texts = {client.completions.create(**how, seed=seed).choices[0].text for seed in range(4)}
     assert len(texts) > 1
 
