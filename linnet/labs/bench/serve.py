@@ -1,4 +1,4 @@
-"""Measure servers over loopback: streams x prompt lengths, a long prompt next to streams, idle sessions, forks, restarts.
+"""Measure servers over loopback: streams x prompt lengths, a long prompt next to streams, sessions, forks, restarts.
 
     linnet linear, linnet softmax     processes of `linnet serve`, models of one size with random weights
     llama.cpp                         its server, the softmax weights in float32, a slot for each stream

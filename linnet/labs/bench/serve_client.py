@@ -69,7 +69,7 @@ async def one_stream(port: int, body: dict[str, Any], stream: Stream, path: str 
 async def all_streams(
     server: Server, bodies: Sequence[dict[str, Any]], limit: float, memory: list[int] | None = None
 ) -> list[Stream]:
-    """Send all requests at once; after `limit` seconds the rest is cancelled. memory: takes samples of resident bytes."""
+    """Send all requests at once and cancel what is left after `limit` seconds; `memory` takes samples of the memory."""
     streams = [Stream() for _ in bodies]
     tasks = [asyncio.create_task(_guarded(server, *pair)) for pair in zip(bodies, streams, strict=True)]
     watching = asyncio.create_task(_watch(server, [] if memory is None else memory))

@@ -14,6 +14,8 @@ from string import ascii_lowercase, printable
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ...models import LanguageModel, ModelConfig
 
 SIZES: dict[str, dict[str, int]] = {
@@ -64,8 +66,8 @@ def random_model(size: str, mixer: str) -> LanguageModel:
     model = build(config(size, mixer))
     assert isinstance(model, LanguageModel)
     with torch.no_grad():
-        head = model.head.weight
-        head[: 3 + 256] = 0
+        assert model.head is not None
+        model.head.weight[: 3 + 256] = 0
     return model.eval()
 
 
@@ -88,7 +90,7 @@ def write_gguf(path: Path, model: LanguageModel) -> None:
     from ...pretrained.llama import parts
 
     sizes, ours = model.config, model.state_dict()
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for part in parts(sizes, NAMES, interleaved=True):
         tensors |= part.split(ours[part.ours].float())
     words = [piece.replace(" ", "\u2581") for piece in pieces()]
