@@ -62,7 +62,9 @@ def model() -> Model:
 def test_a_model_folder(model: Model) -> None:
     expected = EXPECTED["model"]
     assert model.fingerprint() == expected["fingerprint"]
-    assert json.loads(json.dumps(model.config.to_dict())) == expected["config"]
+    config = json.loads(json.dumps(model.config.to_dict()))
+    assert {name: config.pop(name) for name in expected["config"]} == expected["config"]
+    assert not any(config.values())  # the options of later versions are off
     with torch.no_grad():
         close(model(torch.tensor(expected["tokens"]))[0], expected["logits"])
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from getpass import getpass
-from os import environ
 from pathlib import Path
 from typing import Annotated
-
 
 from ..errors import number, whole
 from .common import FLAG
@@ -57,8 +55,8 @@ def serve(
     checkpoint
         Of a run: best, newest, or a step.
     store
-        Where sessions are kept: sqlite:PATH, redis://HOST:PORT/NUMBER, or memory. By default a file for each model in
-        $XDG_STATE_HOME/linnet.
+        Where sessions are kept: sqlite:PATH, redis://HOST:PORT/NUMBER, or memory. By default a file for each model and
+        its weights in $XDG_STATE_HOME/linnet.
     api_keys
         File of hashed keys; requests without one of them are refused.
     no_auth
@@ -116,24 +114,10 @@ def serve(
     )  # fmt: skip
     options = Options(
         model=model, checkpoint=checkpoint, name=name, host=host, port=port, api_keys=api_keys, no_auth=no_auth,
-        store=store or _default_store(model), weights=weights, backend=backend, threads=threads,
+        store=store, weights=weights, backend=backend, threads=threads,
         log_prompts=log_prompts, limits=limits,
     )  # fmt: skip
     run(options)
-
-
-def _default_store(model: Path | None) -> str:
-    """Return a file for this model, whose folder is created."""
-    from hashlib import sha256
-
-    folder = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "linnet"
-    folder.mkdir(parents=True, exist_ok=True)
-    name = (
-        "shipped"
-        if model is None
-        else f"{model.resolve().name}-{sha256(str(model.resolve()).encode()).hexdigest()[:8]}"
-    )
-    return f"sqlite:{folder / name}.db"
 
 
 def _print_hash() -> None:

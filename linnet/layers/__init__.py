@@ -78,7 +78,7 @@ def build_mixer(
     """Build a mixer by name; `options` are its own, `attention` those of every attention layer (see Attention).
 
     Options named as a size (SIZES) replace that size for this mixer, where layers of one model differ in theirs, and so
-    does `bias`, which feature maps have as an option of their own. `first`: no earlier layer of the model has this
+    does `bias`, which is also an option of feature maps. `first`: no earlier layer of the model has this
     mixer.
     """
     options = dict(options or {})

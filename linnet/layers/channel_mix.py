@@ -1,4 +1,4 @@
-"""ChannelMix: the second half of an RWKV block, an MLP that also sees the token before, as a mixer of its own.
+"""ChannelMix: the second half of an RWKV block, an MLP that also sees the token before, as a separate mixer.
 
     y = W_v relu(W_k x^k)^2                     RWKV-7                        Peng et al. 2025, arXiv:2503.14456
     y = sigmoid(W_r x^r) * W_v relu(W_k x^k)^2  RWKV-4 (`gate`)               Peng et al. 2023, arXiv:2305.13048

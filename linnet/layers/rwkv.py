@@ -5,7 +5,7 @@
     RWKV4    y = W_o( sigmoid(r) * wkv(k, v) )                                   Peng et al. 2023, arXiv:2305.13048
     RWKV7    y = W_o( (norm(S_t^T r_t) + (r_t . bonus k_t) v_t) * gate_t )       Peng et al. 2025, arXiv:2503.14456
 
-These are the time mixing; the channel mixing of the papers is a mixer of its own (channel_mix.py), or an MLP takes its
+These are the time mixing; the channel mixing of the papers is a separate mixer (channel_mix.py), or an MLP takes its
 place. Where the papers start a parameter differently in every layer, here all layers start alike. RWKV4 has no heads:
 `n_heads`, `head_dim` and `key_dim` change nothing there.
 Two things that published RWKV-7 models have are options: the small networks may differ in rank, and with

@@ -90,6 +90,18 @@ def in_memory(*tensors: Tensor | None) -> bool:
     return True
 
 
+def ordinary(*tensors: Tensor | None) -> bool:
+    """Return True for dense float32 tensors in the memory of the CPU; None counts as one."""
+    for t in tensors:
+        if t is None:
+            continue
+        if not (type(t) in PLAIN and t.dtype is torch.float32 and t.is_cpu and t.layout is torch.strided):
+            return False
+        if t.is_nested or not t.data_ptr():  # nested, empty or freed
+            return False
+    return True
+
+
 def freed(x: Tensor) -> bool:
     """Return True for tensors whose memory was freed (`untyped_storage().resize_(0)`); False for stand-ins."""
     try:

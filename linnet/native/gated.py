@@ -81,9 +81,8 @@ def _given(x: Inputs, mask: Tensor | None, cu: Tensor | None, S: int) -> dict[st
     """Return the fields that both directions share."""
     B, T, H, D = x.q.shape
     beta = None if x.beta is None else x.beta[..., None]
-    q, k, v, decay, beta, erase, rate = (
-        None if y is None else strided(y) for y in (x.q, x.k, x.v, x.decay, beta, x.erase, x.rate)
-    )
+    q, k, v = strided(x.q), strided(x.k), strided(x.v)
+    decay, beta, erase, rate = (None if y is None else strided(y) for y in (x.decay, beta, x.erase, x.rate))
     return {
         "q": q, "k": k, "v": v, "decay": decay, "beta": beta, "erase": erase, "rate": rate, "mask": mask, "cu": cu,
         "S": S, "B": B, "T": T, "H": H, "D": D, "V": x.v.shape[3], "G": 0 if decay is None else decay.shape[3],

@@ -128,7 +128,7 @@ def _config(fields: Fields, mixers: list[str], rotary: dict[str, Any], hidden: i
         "norm_eps": eps,
         "dt_limit": step_limit(fields),
     }
-    attention = {"n_heads": fields.whole("num_attention_heads", 32)}
+    attention: dict[str, Any] = {"n_heads": fields.whole("num_attention_heads", 32)}
     attention["n_kv_heads"] = fields.whole("num_key_value_heads", 8 if mlp_bias else attention["n_heads"])
     if "head_dim" in fields.values:
         attention["head_dim"] = fields.whole("head_dim")

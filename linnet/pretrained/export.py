@@ -63,7 +63,8 @@ def published(model: LanguageModel, model_type: str | None = None) -> tuple[Arch
     near = [problem for problem in problems if not problem.startswith("mixer is ")]
     reason = near[0] if near else f"mixer is {brief(model.config.mixer)}"
     raise ValueError(
-        f"no published architecture computes what this model does ({reason}); accepted: models of {', '.join(ARCHITECTURES)}"
+        f"no published architecture computes what this model does ({reason}); "
+        f"accepted: models of {', '.join(ARCHITECTURES)}"
     )
 
 

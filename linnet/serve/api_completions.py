@@ -19,7 +19,7 @@ from .errors import ApiError
 from .http import answer, data_event, read_json, stream, while_connected
 from .schemas import Chat, Completions, OpenAI
 from .service import Service, finish_reason, passages_of, session_usage, usage
-from .worker import Ended, Order, Token
+from .worker import Ended, Order, Run, Token
 
 SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it
 PROMPTS = 128  # of one request
@@ -51,17 +51,17 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
     prompts = _prompts(service, body)
     seed, count = service.seed(body.seed), _choices(service, body, len(prompts))
     most = SHORT if body.max_tokens is None else body.max_tokens
-    how = {"seed": seed, "logprobs": body.logprobs, "least": 0}
+    how: dict[str, Any] = {"seed": seed, "logprobs": body.logprobs, "least": 0}
     orders = []
     for prompt in prompts:
         kept, extra = _continued(service, body, owner, len(prompt))
         tokens = [*kept, *prompt]
         if body.echo and body.logprobs is not None:
             extra["prompt_logprobs"] = body.logprobs
-        passages = passages_of([tokens])
+        passages = Passages((), None) if body.session is not None else passages_of([tokens])
         for i in range(count):
-            asked = service.request(body, Passages((), None) if body.session else passages, most, row=i, **how, **extra)
-            orders.append(Order(owner, asked, body.session, append=tokens if body.session else ()))
+            asked = service.request(body, passages, most, row=i, **how, **extra)
+            orders.append(Order(owner, asked, body.session, append=tokens if body.session is not None else ()))
     plan = Plan(f"cmpl-{token_hex(12)}", owner, body, orders, seed, count, prompts, bool(body.echo))
     return await _run(service, request, plan, _Text(service, plan))
 
@@ -82,7 +82,7 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
     tokens = [service.encode("messages", text, begins=not i and after is None) for i, text in enumerate(texts)]
     flat = service.checked("messages", [token for part in tokens for token in part])
     kept, extra = _continued(service, body, owner, len(flat))
-    prompt = passages_of([kept, *tokens])
+    prompt = Passages((), None) if body.session is not None else passages_of([kept, *tokens])
     seed, count = service.seed(body.seed), _choices(service, body, 1)
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     most = service.limits.tokens if most is None else most
@@ -90,10 +90,10 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
     orders = []
     for i in range(count):
         asked = service.request(
-            body, Passages((), None) if body.session else prompt, most, seed=seed, logprobs=logprobs, row=i,
+            body, prompt, most, seed=seed, logprobs=logprobs, row=i,
             stop=service.template.stop, **extra,
         )  # fmt: skip
-        orders.append(Order(owner, asked, body.session, append=flat if body.session else ()))
+        orders.append(Order(owner, asked, body.session, append=flat if body.session is not None else ()))
     plan = Plan(f"chatcmpl-{token_hex(12)}", owner, body, orders, seed, count)
     return await _run(service, request, plan, _Chat(service, plan))
 
@@ -144,8 +144,7 @@ def _continued(service: Service, body: OpenAI, owner: str, more: int) -> tuple[l
 async def _run(service: Service, request: HttpRequest, plan: Plan, shape: _Text) -> Response:
     if plan.body.stream:
         started = await runs.start(service.worker, plan.orders)
-        waiting = started[0].waiting if len(started) == 1 else bool
-        return stream(_events(plan, shape, started), lambda error: data_event(error.body()), waiting)
+        return stream(_events(plan, shape, started), lambda error: data_event(error.body()), started)
 
     async def work() -> list[Ended]:
         return await runs.finish(await runs.start(service.worker, plan.orders))
@@ -153,7 +152,7 @@ async def _run(service: Service, request: HttpRequest, plan: Plan, shape: _Text)
     return answer(shape.whole(await while_connected(request, work())))
 
 
-async def _events(plan: Plan, shape: _Text, started: Sequence[runs.Run]) -> AsyncIterator[bytes]:
+async def _events(plan: Plan, shape: _Text, started: Sequence[Run]) -> AsyncIterator[bytes]:
     for i in range(len(started)):
         for event in shape.first(i):
             yield data_event(event)
@@ -270,7 +269,8 @@ class _Chat(_Text):
 
     def choice(self, i: int, item: Ended) -> dict[str, Any]:
         done = item.completion
-        message = {"role": "assistant", "content": (done.text or "").removeprefix(" "), "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": (done.text or "").removeprefix(" "), "refusal": None}
+        message["annotations"] = []
         logprobs = None
         if done.logprobs is not None:
             tops = done.top or [[]] * len(done.tokens)

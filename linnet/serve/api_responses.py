@@ -17,12 +17,12 @@ from ..generate import Passages
 from . import runs
 from .api_sessions import check_metadata
 from .chat import Turn, text_of, turns_of
-from .errors import ApiError, api_error
+from .errors import ApiError, api_error, not_found
 from .http import answer, named_event, read_json, stream, while_connected
 from .record import Record
 from .schemas import Message, Responses
 from .service import Service
-from .worker import Ended, Order, Token
+from .worker import Ended, Order, Run, Token
 
 ITEM = {"type", "role", "content", "id", "status", "phase"}  # fields of a message in `input`
 
@@ -59,7 +59,7 @@ async def create(service: Service, request: HttpRequest, owner: str) -> Response
         await worker.call(sessions.delete, record)
         raise
     if body.stream:
-        return stream(_events(service, shape, run), shape.failed)
+        return stream(_events(service, shape, run), shape.failed, [run])
 
     async def work() -> dict[str, Any]:
         (ended,) = await runs.finish([run])
@@ -74,7 +74,10 @@ async def get(service: Service, request: HttpRequest, owner: str) -> Response:
 
     def read() -> bytes:
         worker.sessions.load(id, owner, "response")
-        return worker.store.get(f"json/{id}") or b"{}"
+        data = worker.store.get(f"json/{id}")
+        if data is None:  # it has not ended, or its client went away
+            raise not_found("response", id)
+        return data
 
     return Response(await worker.call(read), media_type="application/json")
 
@@ -89,6 +92,11 @@ async def delete(service: Service, request: HttpRequest, owner: str) -> Response
 
     await service.worker.call(remove)
     return answer({"id": id, "object": "response", "deleted": True})
+
+
+async def compact(service: Service, request: HttpRequest, owner: str) -> Response:
+    """POST /v1/responses/compact: not offered."""
+    raise ApiError(404, "there is nothing to compact: the state of a conversation never grows", code="unknown_url")
 
 
 def _turns(body: Responses) -> list[Turn]:
@@ -172,7 +180,7 @@ class _Shape:
         return self.event("failed", response=document)
 
 
-async def _events(service: Service, shape: _Shape, run: runs.Run) -> AsyncIterator[bytes]:
+async def _events(service: Service, shape: _Shape, run: Run) -> AsyncIterator[bytes]:
     yield shape.event("created", response=shape.response("in_progress"))
     yield shape.event("in_progress", response=shape.response("in_progress"))
     where: dict[str, Any] = {"output_index": 0, "item_id": shape.item_id, "content_index": 0}

@@ -21,7 +21,7 @@ from .http import answer, named_event, read_body, read_json, stream, while_conne
 from .record import Record
 from .schemas import Append, Edit, Forks, Generate, NewSession, Rollback
 from .service import Service, finish_reason, session_usage
-from .worker import Ended, Order, Token
+from .worker import Ended, Order, Run, Token
 
 OCTETS = "application/octet-stream"
 DEFAULT_TOKENS = 256
@@ -56,7 +56,7 @@ async def listing(service: Service, request: HttpRequest, owner: str) -> Respons
     """GET /v1/sessions."""
     limit, after = _number(request, "limit", 100, 1, LISTED), request.query_params.get("after", "")
     sessions = service.worker.sessions
-    records, more = await service.worker.call(sessions.list, owner, limit, after)
+    records, more = await service.worker.call(sessions.newest, owner, limit, after)
     return answer({"object": "list", "data": [sessions.view(record) for record in records], "has_more": more})
 
 
@@ -114,7 +114,7 @@ async def generate(service: Service, request: HttpRequest, owner: str) -> Respon
     shape = _Shape(service, seed)
     if body.stream:
         (run,) = await runs.start(service.worker, [order])
-        return stream(_events(shape, run), lambda error: named_event("error", error.body()), run.waiting)
+        return stream(_events(shape, run), lambda error: named_event("error", error.body()), [run])
 
     async def work() -> dict[str, Any]:
         entries, ended = [], None
@@ -256,7 +256,7 @@ def _fork(
     return [sessions.view(new) for new in forks]
 
 
-async def _events(shape: _Shape, run: runs.Run) -> AsyncIterator[bytes]:
+async def _events(shape: _Shape, run: Run) -> AsyncIterator[bytes]:
     started = {"session": run.order.session, "start": run.start, "seed": shape.seed, "tokens": run.start}
     yield named_event("start", started)
     async for item in run:

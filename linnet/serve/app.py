@@ -33,6 +33,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/completions", api_completions.completions),
     ("POST", "/v1/chat/completions", api_completions.chat),
     ("POST", "/v1/responses", api_responses.create),
+    ("POST", "/v1/responses/compact", api_responses.compact),
     ("GET", "/v1/responses/{id}", api_responses.get),
     ("DELETE", "/v1/responses/{id}", api_responses.delete),
     ("POST", "/v1/sessions", api_sessions.create),

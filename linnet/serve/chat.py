@@ -1,7 +1,8 @@
 """Chat templates: messages to passages of text, one per message, so that the state after each can be reused.
 
 A model folder may have its own template (chat_template.jinja, or tokenizer_config.json); it runs in a sandbox.
-Otherwise the plain one is used, which a base model understands best:
+generation_config.json may name `stop_strings` that end an answer. Otherwise the plain one is used, which a base model
+understands best:
 
     System: Be brief.
 
@@ -22,7 +23,8 @@ from .errors import ApiError
 from .schemas import Message
 
 ROLES = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
-TEMPLATE, CONFIG = "chat_template.jinja", "tokenizer_config.json"
+TEMPLATE, CONFIG, GENERATION = "chat_template.jinja", "tokenizer_config.json", "generation_config.json"
+USER = "\nUser:"  # where a base model begins to write the next message itself
 Turn = dict[str, str]  # role and content
 
 
@@ -30,7 +32,9 @@ class PlainTemplate:
     """Roles and colons, and a blank line between messages."""
 
     name = "plain"
-    stop: tuple[str, ...] = ("\nUser:",)
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        self.stop = (USER, *stop)
 
     def render(self, turns: Sequence[Turn], *, after: str | None = None) -> list[str]:
         """Return the text of each message, and the beginning of the answer.
@@ -38,9 +42,9 @@ class PlainTemplate:
         `after`: the messages continue a conversation, whose last answer this stop string ended ("": none did).
         """
         texts = [f"{ROLES[turn['role']]}: {turn['content']}\n\n" for turn in turns]
-        if after == self.stop[0] and turns and turns[0]["role"] == "user":
+        if after == USER and turns and turns[0]["role"] == "user":
             texts[0] = f" {turns[0]['content']}\n\n"
-        elif after is not None and texts:
+        elif after is not None and not after.endswith("\n\n") and texts:
             texts[0] = "\n\n" + texts[0]
         return [*texts, "Assistant:"]
 
@@ -49,14 +53,13 @@ class JinjaTemplate:
     """The template of a tokenizer."""
 
     name = "tokenizer"
-    stop: tuple[str, ...] = ()
 
-    def __init__(self, source: str, tokens: dict[str, str]) -> None:
+    def __init__(self, source: str, tokens: dict[str, str], stop: Sequence[str] = ()) -> None:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _refuse
-        self._template, self._tokens = environment.from_string(source), tokens
+        self._template, self._tokens, self.stop = environment.from_string(source), tokens, tuple(stop)
 
     def render(self, turns: Sequence[Turn], *, after: str | None = None) -> list[str]:
         """Return the text in pieces that end where messages end."""
@@ -81,10 +84,12 @@ def load_template(folder: Path) -> PlainTemplate | JinjaTemplate:
     source: Any = config.get("chat_template")
     if (folder / TEMPLATE).is_file():
         source = (folder / TEMPLATE).read_text(encoding="utf-8")
+    more = read_object(folder / GENERATION, "copy it again") if (folder / GENERATION).is_file() else {}
+    stop = [text for text in more.get("stop_strings") or () if isinstance(text, str) and text]
     if not isinstance(source, str):
-        return PlainTemplate()
+        return PlainTemplate(stop)
     tokens = {name: _token(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
-    return JinjaTemplate(source, tokens)
+    return JinjaTemplate(source, tokens, stop)
 
 
 def turns_of(messages: Sequence[Message]) -> list[Turn]:

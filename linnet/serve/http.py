@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from .errors import ApiError, api_error
 from .schemas import parse
+from .worker import Run
 
 T = TypeVar("T")
 encode = msgspec.json.encode
 DONE = b"data: [DONE]\n\n"
 TOGETHER = 64  # events that are sent in one write
+PATIENCE = 60  # seconds to wait for a body
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body; raise ApiError 413 as soon as it is too large."""
+    """Return the body; raise ApiError 413 as soon as it is too large, and 408 if it does not come."""
+    try:
+        request.state.body = await asyncio.wait_for(_read(request, most), PATIENCE)
+    except asyncio.TimeoutError:
+        raise ApiError(408, f"the body did not come within {PATIENCE} seconds; send it again") from None
+    return bytes(request.state.body)
+
+
+async def _read(request: Request, most: int) -> bytes:
     stated = request.headers.get("content-length", "0")
     too_large = ApiError(
         413, f"the body is larger than {most:,} bytes; send less, or raise --max-body", code="body_too_large"
@@ -33,8 +44,7 @@ async def read_body(request: Request, most: int) -> bytes:
         if size > most:
             raise too_large
         parts.append(part)
-    request.state.body = b"".join(parts)
-    return bytes(request.state.body)
+    return b"".join(parts)
 
 
 async def read_json(request: Request, kind: type[T], most: int) -> T:
@@ -84,10 +94,27 @@ def named_event(name: str, value: Any) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + encode(value) + b"\n\n"
 
 
-def stream(
-    events: AsyncIterator[bytes], failure: Callable[[ApiError], bytes], waiting: Callable[[], bool] = bool
-) -> Response:
-    """Return a stream of events; events that are `waiting` already are sent together."""
+class EventStream(StreamingResponse):
+    """A stream of events; at its end, whatever the reason, its runs are cancelled if they still run."""
+
+    def __init__(self, content: AsyncIterator[bytes], started: Sequence[Run]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(content, headers=headers, media_type="text/event-stream")
+        self._started = started
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for run in self._started:
+                run.cancel()
+
+
+def stream(events: AsyncIterator[bytes], failure: Callable[[ApiError], bytes], started: Sequence[Run]) -> Response:
+    """Return a stream of events of these runs; events of a single run that wait already are sent together."""
+
+    def waiting() -> bool:
+        return len(started) == 1 and started[0].waiting()
 
     async def content() -> AsyncIterator[bytes]:
         parts: list[bytes] = []
@@ -106,5 +133,4 @@ def stream(
                 await close()
         yield b"".join(parts)
 
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(content(), headers=headers, media_type="text/event-stream")
+    return EventStream(content(), started)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -19,7 +19,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        how = {"registry": self.registry}
+        how: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("linnet_requests", "Answers, by route and status", ["route", "status"], **how)
         self._prompt = Counter("linnet_prompt_tokens", "Tokens of prompts", **how)
         self._cached = Counter("linnet_prompt_tokens_cached", "Tokens of prompts that a prefix state replaced", **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -73,7 +74,7 @@ def _operation(method: str, path: str, handler: Callable[..., Any]) -> dict[str,
             schema = {"type": "string"} if name == "after" else {"type": "integer", "minimum": 0}
             parameters.append({"name": name, "in": "query", "schema": schema})
     status = "201" if method == "POST" and path in CREATED else "200"
-    content = {PLAIN.get(path, "application/json"): {}}
+    content: dict[str, Any] = {PLAIN.get(path, "application/json"): {}}
     if method == "POST" and path.startswith("/v1/") and path.endswith(("completions", "responses", "generate")):
         content["text/event-stream"] = {}
     failed = {
@@ -81,7 +82,7 @@ def _operation(method: str, path: str, handler: Callable[..., Any]) -> dict[str,
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
     operation: dict[str, Any] = {
-        "operationId": f"{method.lower()}{path.replace('/', '_').replace('{', '').replace('}', '').replace(':path', '')}",
+        "operationId": method.lower() + re.sub(r"\W+", "_", path.replace(":path", "")).rstrip("_"),
         "summary": (inspect.getdoc(handler) or "").rstrip("."),
         "parameters": parameters,
         "responses": {status: {"description": "done", "content": content}} | {str(s): failed for s in STATUSES},

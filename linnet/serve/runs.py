@@ -54,11 +54,11 @@ async def items(runs: Sequence[Run]) -> AsyncIterator[tuple[int, Token | Ended]]
     try:
         left = len(runs)
         while left:
-            i, item = await merged.get()
-            if isinstance(item, Exception):
-                raise item
-            left -= isinstance(item, Ended)
-            yield i, item
+            i, new = await merged.get()
+            if isinstance(new, Exception):
+                raise new
+            left -= isinstance(new, Ended)
+            yield i, new
     finally:
         for task in pumps:
             task.cancel()

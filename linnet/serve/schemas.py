@@ -110,6 +110,7 @@ class Message(Body):
 class Chat(OpenAI, kw_only=True):
     """POST /v1/chat/completions."""
 
+    model: str
     messages: list[Message]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -135,10 +136,10 @@ class Chat(OpenAI, kw_only=True):
     web_search_options: Any = None
 
 
-class Responses(Body):
+class Responses(Body, kw_only=True):
     """POST /v1/responses."""
 
-    model: str | None = None
+    model: str
     input: str | list[Any] | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None

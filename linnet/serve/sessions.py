@@ -89,7 +89,7 @@ class Sessions:
         self.busy.discard(id)
         self.store.release(id)
 
-    def list(self, owner: str, limit: int, after: str) -> tuple[list[Record], bool]:
+    def newest(self, owner: str, limit: int, after: str) -> tuple[list[Record], bool]:
         """Return sessions, the last used first, and whether there are more."""
         prefix = f"owner/{owner}/"
         values = [self.store.get(f"session/{name.removeprefix(prefix)}") for name, _ in self.store.scan(prefix)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from os import urandom
+from os import environ, urandom
 from pathlib import Path
 from time import time
 from typing import Any
 
 import torch
 import uvicorn
+from starlette.applications import Starlette
 
 from ..generate import open_engine
 from ..loading import load
@@ -46,7 +49,7 @@ class Options:
     port: int = 8080
     api_keys: Path | None = None
     no_auth: bool = False
-    store: str = "memory"
+    store: str | None = "memory"  # None: a file for this model
     weights: str = "float32"
     backend: str = "auto"
     threads: int | None = None
@@ -70,9 +73,9 @@ def build(options: Options) -> tuple[Service, str]:
     engine = open_engine(
         model, weights=options.weights, backend=options.backend, threads=options.threads, exact=False
     )  # fmt: skip
-    store = open_store(options.store)
+    name = options.name or ("linnet-moby-dick" if options.model is None else folder.resolve().name)
+    store = open_store(options.store or default_store(name, model.fingerprint()))
     try:
-        name = options.name or ("linnet-moby-dick" if options.model is None else folder.resolve().name)
         identity = f"{model.fingerprint()} {tokenizer.fingerprint}"
         kept = store.setdefault(OWNER, identity.encode()).decode()
         if kept != identity:
@@ -90,10 +93,24 @@ def build(options: Options) -> tuple[Service, str]:
     return service, summary(service, options, store, loaded.notes)
 
 
+def default_store(name: str, fingerprint: str) -> str:
+    """Return the file for the sessions of these weights; its folder is created."""
+    folder = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "linnet"
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:{folder / re.sub(r'[^A-Za-z0-9._-]', '_', name)}-{fingerprint}.db"
+
+
+def application(options: Options) -> Starlette:
+    """Return the ASGI application of a new service, for a server that is not `linnet serve`."""
+    return build_app(build(options)[0])
+
+
 def bounded(model: LanguageModel, limits: Limits) -> Limits:
-    """Return the limits with a longest session for models whose state grows with it."""
-    grows = model.state_bytes(2048) != model.state_bytes(1024)
-    return replace(limits, context=CONTEXT) if grows and not limits.context else limits
+    """Return the limits with a longest session if the state grows with it, and room for the upload of a state."""
+    grows = model.state_bytes(2 * CONTEXT) != model.state_bytes(CONTEXT)
+    context = CONTEXT if grows and not limits.context else limits.context
+    upload = 2 * model.state_bytes(context or 1) if limits.body == Limits.body else 0  # the file has the tokens too
+    return replace(limits, context=context, body=max(limits.body, upload))
 
 
 def summary(service: Service, options: Options, store: Store, notes: tuple[str, ...]) -> str:
@@ -103,14 +120,15 @@ def summary(service: Service, options: Options, store: Store, notes: tuple[str, 
     bound = limits.rows * state + limits.prefix_bytes
     auth = "keys of a file" if service.keys.required else "none: everyone who reaches this address may do everything"
     longest = f"up to {limits.context:,} tokens each" if limits.context else "of any length"
+    engine, where = type(service.worker.engine).__name__, f"http://{options.host}:{options.port}"
+    running = f"{limits.rows} running requests and {_bytes(limits.prefix_bytes)} of prefix states"
+    fits = f"a gigabyte holds {2**30 // max(state, 1):,}; a key may have {limits.sessions_per_key:,}"
     lines = [
         *notes,
-        f"linnet serve: http://{options.host}:{options.port}    model {service.name}, {model.parameter_count():,} parameters, "
-        f"{type(service.worker.engine).__name__}",
+        f"linnet serve: {where}    model {service.name}, {model.parameter_count():,} parameters, {engine}",
         f"  state        {state:,} bytes a session, {longest}",
-        f"  memory       at most {_bytes(bound)} of states: {limits.rows} running requests and "
-        f"{_bytes(limits.prefix_bytes)} of prefix states",
-        f"  sessions     in {store.name}; a gigabyte holds {2**30 // max(state, 1):,}, and a key may have {limits.sessions_per_key:,}",
+        f"  memory       at most {_bytes(bound)} of states: {running}",
+        f"  sessions     in {store.name}; {fits}",
         f"  keys         {auth}",
         f"  chat         {service.template.name} template",
     ]
@@ -126,6 +144,7 @@ def run(options: Options, announce: Callable[[str], None] | None = None) -> None
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     bound = _bind(options.host, options.port)
+    _allow_connections()
     try:
         service, text = build(replace(options, port=bound.getsockname()[1]))
         (announce or _print)(text)
@@ -151,6 +170,15 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.close()
         raise ValueError(f"port {port} of {host} cannot be used ({error.strerror}); choose another --port") from None
     return bound
+
+
+def _allow_connections() -> None:
+    """Use as many file descriptors as the system allows this process: each client has one."""
+    with suppress(ImportError, ValueError, OSError):  # not on Windows
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _print(text: str) -> None:

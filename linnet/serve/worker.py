@@ -143,6 +143,7 @@ class Worker:
             raise ApiError(503, "the server is stopping; send the request to another one", retry=1)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may have gone
 
         def run() -> None:
             try:
@@ -152,7 +153,11 @@ class Worker:
             loop.call_soon_threadsafe(_resolve, future, value, error)
 
         self.post(run)
-        return await future
+        while not future.done():
+            await asyncio.wait((future,), timeout=IDLE)
+            if not future.done() and not self.alive:
+                raise ApiError(503, "the server has stopped; send the request to another one", retry=1)
+        return future.result()
 
     async def run(self, order: Order) -> Run:
         """Queue an order; raise ApiError if it is refused."""
@@ -183,6 +188,7 @@ class Worker:
             raise QueueFullError(f"{mine} requests of this key are running or waiting")
         run.began = monotonic()
         if order.session is None:
+            self._check_context(order.request.state, order.request)
             run.id = self.scheduler.add(replace(order.request, owner=order.owner))
             run.start = len(self.scheduler.completion(run.id).prompt_tokens)
         else:
@@ -195,12 +201,7 @@ class Worker:
         record = sessions.open(id, order.owner, order.kind)
         try:
             run.start = record.size + len(order.append)
-            most = self.limits.context
-            if most and run.start + order.request.max_tokens > most:
-                message = f"the session would have up to {run.start + order.request.max_tokens:,} tokens"
-                raise ApiError(
-                    400, f"{message}; accepted: {most:,}", param="max_tokens", code="context_length_exceeded"
-                )
+            self._check_length(run.start + order.request.max_tokens)
             state, logits = sessions.state(record)
             before, last = sessions.unread(record)
             if order.append:
@@ -223,6 +224,18 @@ class Worker:
         except BaseException:
             sessions.close(id)
             raise
+
+    def _check_context(self, state: ModelState | None, request: Request) -> None:
+        prompt = request.prompt
+        assert isinstance(prompt, Passages)
+        tokens = sum(len(passage.tokens) for passage in prompt.passages) + (prompt.last is not None)
+        self._check_length((0 if state is None else int(state.position[0])) + tokens + request.max_tokens)
+
+    def _check_length(self, tokens: int) -> None:
+        most = self.limits.context
+        if most and tokens > most:
+            message = f"prompt and answer would have up to {tokens:,} tokens; accepted: {most:,} for this model"
+            raise ApiError(400, message, param="max_tokens", code="context_length_exceeded")
 
     def cancel(self, run: Run) -> None:
         """Cancel a run; from the worker thread."""

@@ -11,6 +11,7 @@ import pytest
 from linnet.labs.claims import claims
 from linnet.labs.claims.document import document
 from linnet.labs.cli.report import pictures
+from linnet.labs.core.folder import read_run
 from linnet.labs.report.blocks import has_blocks, with_blocks
 from linnet.labs.report.reproduce import html, markdown
 
@@ -31,7 +32,7 @@ def test_it_is_a_whole_run_of_an_hour_without_an_error(result: dict[str, Any]) -
     assert result["minutes"] > 0
     assert [claim["name"] for claim in result["claims"]] == list(claims())
     assert result["counts"]["error"] == 0
-    assert all(claim["missing"] == 0 for claim in result["claims"])
+    assert all(claim["missing"] == 0 for claim in result["claims"] if claim["name"] in read_run(RESULTS).claims)
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))

@@ -56,7 +56,7 @@ def test_rows_sum_to_one_and_do_not_look_ahead(name: str, variant: str) -> None:
     weights = linnet.attention_map(made, x)
     want = torch.ones(B, H, T, dtype=torch.float64)
     if isinstance(made, LinearAttention):  # almost: its denominator has EPS more than the sum of the scores
-        q, k, _ = made.project(x, None)
+        q, k, *_ = made.project(x, None)
         k = made.shared(k)
         how: dict[str, Any] = {"feature_map": made._mapped[0], "causal": made.causal, "normalize": False}
         scores = linnet.linear_attention(q, k, torch.ones_like(k[..., :1]), **how)[0][..., 0].transpose(1, 2)

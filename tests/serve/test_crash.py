@@ -148,12 +148,12 @@ def test_kill_9(tmp_path: Path, rounds: int) -> None:
         assert now[: len(kept)] == kept
         begin = uninterrupted(server, "Call me ", 3, min(4000, len(now) - 8))
         assert now[: len(begin)] == begin
-        server.post(f"/v1/sessions/{id}/generate", {"max_tokens": 3, "seed": 3})
-        stream = start_generation(server, id, 3)
+        stream = start_generation(server, id, 3, 200)
         read_tokens(stream, 1)
-        running.send_signal(signal.SIGTERM)  # finishes, or saves what there is
+        running.send_signal(signal.SIGTERM)
+        with stream:
+            assert b"event: done" in stream.read()  # a graceful stop lets it finish
         running.wait(PATIENCE)
-        stream.close()
 
 
 @pytest.fixture
@@ -221,6 +221,44 @@ def test_a_replica_takes_over_from_a_killed_one(redis_address: str) -> None:
         body = {"max_tokens": 20, "seed": 3}
         wait_until(lambda: two.send("POST", f"/v1/sessions/{id}/generate", body)[0] == 200)  # when the lease has ended
         assert known(two, id) == uninterrupted(two, "Call me ", 3, len(kept) - 8 + 20)
+
+
+@pytest.mark.slow
+def test_nginx_as_the_guide_has_it(redis_address: str, tmp_path: Path) -> None:
+    """A conversation alternates between two replicas, and events arrive one by one."""
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("there is no nginx; on Debian: apt-get install nginx")
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "serve.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(upstream .*?)```", text, re.DOTALL)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    options = Options(store=redis_address, limits=Limits(stop_seconds=0.1))
+    with serving(options) as one, serving(options) as two:
+        for listed, here in (("8081", one.port), ("8082", two.port), ("listen 8080", f"listen 127.0.0.1:{port}")):
+            assert listed in block
+            block = block.replace(listed, str(here))
+        temporary = " ".join(
+            f"{name}_temp_path {tmp_path};" for name in ("proxy", "client_body", "fastcgi", "uwsgi", "scgi")
+        )
+        head = f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}"
+        (tmp_path / "nginx.conf").write_text(f"{head} http {{ access_log off; {temporary} {block} }}")
+        running = subprocess.Popen([program, "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path)], stderr=-3)
+        try:
+            wait_until(lambda: _listens(port))
+            front = Server(port, one.service)
+            id = front.post("/v1/sessions", {"text": "Call me "})["id"]
+            for _ in range(6):
+                front.post(f"/v1/sessions/{id}/generate", {"max_tokens": 10, "seed": 3})
+            assert known(front, id) == uninterrupted(front, "Call me ", 3, 60)
+            assert min(x.metric("linnet_sampled_tokens_total") for x in (one, two)) > 0
+            stream = start_generation(front, id, 4)
+            read_tokens(stream, 3)
+            stream.close()
+        finally:
+            running.terminate()
+            running.wait(PATIENCE)
 
 
 def test_a_redis_that_does_not_answer_is_refused() -> None:

@@ -177,7 +177,7 @@ def test_sealed_states_continue_as_a_session_does(client: Any, server: Server) -
 
 def test_responses(client: Any, server: Server) -> None:
     """Stored ones can be continued twice, read and deleted."""
-    how = {"model": MODEL, "max_output_tokens": 10}
+    how: dict[str, Any] = {"model": MODEL, "max_output_tokens": 10, "extra_body": {"seed": 1}}
     first = client.responses.create(**how, input="Hello", instructions="Be brief.", metadata={"a": "b"})
     assert (first.status, first.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert len(first.output_text) <= 10
@@ -196,7 +196,8 @@ def test_responses(client: Any, server: Server) -> None:
 
 
 def test_a_stream_of_a_response(client: Any) -> None:
-    events = list(client.responses.create(model=MODEL, input="Hello", max_output_tokens=10, stream=True))
+    how = {"model": MODEL, "input": "Hello", "max_output_tokens": 10, "extra_body": {"seed": 1}}
+    events = list(client.responses.create(**how, stream=True))
     assert [event.sequence_number for event in events] == list(range(len(events)))
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert events[0].type == "response.created"

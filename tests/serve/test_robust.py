@@ -19,6 +19,7 @@ from linnet.serve.start import Options
 from .conftest import Server, serving
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MODEL = "linnet-moby-dick"
 DEEP = b'{"prompt":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
 
@@ -142,7 +143,7 @@ def test_keys_are_isolated(tmp_path: Path) -> None:
         one, two = (Server(server.port, server.service, key) for key in ("one", "two"))
         refused(Server(server.port, server.service, "three"), "/v1/models", None, 401, "GET")
         session = one.post("/v1/sessions", {"text": "a secret " * 40})["id"]
-        response = one.post("/v1/responses", {"input": "x", "max_output_tokens": 1})["id"]
+        response = one.post("/v1/responses", {"model": MODEL, "input": "x", "max_output_tokens": 1})["id"]
         sealed = one.post(COMPLETIONS, {"prompt": "x", "max_tokens": 1, "state": ""})["state"]
         missing = session[:-4] + "0000"
         for path, method, body in (
@@ -155,9 +156,9 @@ def test_keys_are_isolated(tmp_path: Path) -> None:
             assert mine | {"message": ""} == other | {"message": ""}
             assert mine["message"].replace(session, missing) == other["message"]
         refused(two, "/v1/sessions", {"fork": {"session": session}}, 404)
-        refused(two, CHAT, {"messages": [{"role": "user", "content": "x"}], "session": session}, 404)
+        refused(two, CHAT, {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "session": session}, 404)
         refused(two, f"/v1/responses/{response}", None, 404, "GET")
-        refused(two, "/v1/responses", {"input": "x", "previous_response_id": response}, 404)
+        refused(two, "/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": response}, 404)
         assert "another model or key" in refused(two, COMPLETIONS, {"prompt": "x", "state": sealed})["message"]
         assert two.get("/v1/sessions")["data"] == []
         cached = [key.post("/v1/sessions", {"text": "a secret " * 40})["id"] for key in (two, one)]

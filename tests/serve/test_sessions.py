@@ -19,6 +19,7 @@ from linnet.serve.start import Options
 from .conftest import Server, serving
 
 LONG = "It was the best of times. " * 20
+MODEL = "linnet-moby-dick"
 
 
 def create(server: Server, **body: Any) -> str:
@@ -220,7 +221,9 @@ def test_limits_of_sessions_and_idle_time() -> None:
         ids = [create(server, text="ab") for _ in range(2)]
         status, value = server.send("POST", "/v1/sessions", {})
         assert (status, value["error"]["code"]) == (429, "too_many_sessions")
-        responses = [server.post("/v1/responses", {"input": "x", "max_output_tokens": 1})["id"] for _ in range(3)]
+        responses = [
+            server.post("/v1/responses", {"model": MODEL, "input": "x", "max_output_tokens": 1})["id"] for _ in range(3)
+        ]
         kept = [server.send("GET", f"/v1/responses/{id}")[0] for id in responses]
         worker = server.service.worker
         assert asyncio.run(_expired(server)) >= 1

@@ -82,8 +82,8 @@ def transformers(rule: str) -> Peer:
     function = getattr(import_module(f"transformers.models.{family}.modeling_{family}"), name, None)
     if function is None:
         return Peer(TRANSFORMERS, f"transformers {__version__} has no {name}", None)
-    made: Peer = make(function)
-    return Peer(TRANSFORMERS, f"{name} of transformers {__version__}", made.run, made.enter, made.leave, made.bytes)
+    peer: Peer = make(function)
+    return Peer(TRANSFORMERS, f"{name} of transformers {__version__}", peer.run, peer.enter, peer.leave, peer.bytes)
 
 
 def _mamba(function: Callable[..., Any]) -> Peer:
@@ -139,8 +139,8 @@ def _chunked_delta(function: Callable[..., Any]) -> Peer:
 
 def _kimi(function: Callable[..., Any]) -> Peer:
     """Like the gated delta rule, with a tensor of all pairs of a chunk of 64 and all channels."""
-    made = _chunked_delta(function)
-    return Peer("", "", made.run, made.enter, made.leave, _states)
+    delta = _chunked_delta(function)
+    return Peer("", "", delta.run, delta.enter, delta.leave, _states)
 
 
 def _rwkv(function: Callable[..., Any]) -> Peer:

@@ -130,7 +130,7 @@ class Given:
     def truth(self, mode: str) -> tuple[Tensor, ...]:
         """Return out, and with the backward pass the gradients of the inputs that learn."""
         if BOTH in self.known:
-            return self.known[BOTH]
+            return self.known[BOTH] if mode == BOTH else self.known[BOTH][:1]
         if mode not in self.known:
             self.known[mode] = truth(self.rule, self.inputs, self.learned, self.g if mode == BOTH else None)
         return self.known[mode]
@@ -169,8 +169,8 @@ def truth(rule: Rule, inputs: Named, learned: tuple[str, ...], g: Tensor | None)
         out, s = rule.truth(**own, s=first)
         upstream = [g[:, start : start + SEGMENT].double(), *([] if gs is None else [gs])]
         wanted = [own[name] for name in learned] + ([] if first is None else [first])
-        found = list(torch.autograd.grad([out, s][: len(upstream)], wanted, upstream))
-        gs = None if first is None else found.pop()
-        for name, gradient in zip(learned, found, strict=True):
+        gradients = list(torch.autograd.grad([out, s][: len(upstream)], wanted, upstream))
+        gs = None if first is None else gradients.pop()
+        for name, gradient in zip(learned, gradients, strict=True):
             (grads[name][:, start : start + SEGMENT] if name in timed else grads[name]).add_(gradient)
     return torch.cat(outs, dim=1), *grads.values()

@@ -156,7 +156,8 @@ def notes(document: Row, console: Console) -> None:
     missing: dict[tuple[str, str], list[str]] = {}
     worst = 0.0
     for row in races(document):
-        case = f"{row['rule']} " * ("rule" in row) + f"{row['streams']} x {row['length']:,} {row['mode']}"
+        rule = f"{row['rule']} " if "rule" in row else ""
+        case = rule + f"{row['streams']} x {row['length']:,} {row['mode']}"
         if "left_out" in row:
             missing.setdefault(("case", row["left_out"]), []).append(case)
         for name, entry in row["competitors"].items():

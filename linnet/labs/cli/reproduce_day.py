@@ -21,7 +21,9 @@ def check_options(budget: str, plan: bool, join: Path | None) -> None:
 
     given = "--plan" if plan else "--join" if join is not None else ""
     if given and budget != DAY:
-        raise ValueError(f"{given} is given with --budget {budget}; accepted: with --budget {DAY}, whose work goes on")
+        raise ValueError(
+            f"{given} is given with --budget {budget}; accepted: with --budget {DAY}, which continues over many calls"
+        )
 
 
 def join_rows(other: Path, claims: Sequence[Claim], budget: str, folder: Path, shipped: bool) -> None:
@@ -31,11 +33,11 @@ def join_rows(other: Path, claims: Sequence[Claim], budget: str, folder: Path, s
 
     with exclusive(folder):
         joined = join(folder, other, begin(folder, budget, claims, shipped=shipped), claims)
-    said = f"{joined.taken:,} rows of {other} joined, {joined.known:,} were here already"
+    message = f"{joined.taken:,} rows of {other} joined, {joined.known:,} were here already"
     if joined.foreign:
-        said += f", {len(joined.foreign):,} belong to other work and stay out: {joined.foreign[0]}"
-        said += ", ..." if len(joined.foreign) > 1 else ""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(said)
+        message += f", {len(joined.foreign):,} belong to other work and stay out: {joined.foreign[0]}"
+        message += ", ..." if len(joined.foreign) > 1 else ""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message)
 
 
 def show(claims: Sequence[Claim], budget: str, folder: Path, skip_damaged: bool) -> None:

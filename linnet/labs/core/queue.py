@@ -1,6 +1,6 @@
 """The work of a run without a limit of time, as it becomes ready: a unit may wait for the rows of others.
 
-    for unit in Queue(work): ...       the next unit that is missing and does not wait, asked for when a worker is free
+    for unit in Queue(work): ...       the next unit that is missing and does not wait, taken when a worker is free
 
 Claims in the order of the seconds that their first open stage still needs, so that what can be decided first is decided
 first. `work` is asked again every time, because a finished row may change what is left.
@@ -11,16 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from .claim import Unit
 from .plan import Limit, Work, unit_key
 from .runner import Gate
 
+AUTOGROUP = Path("/proc/self/autogroup")
 NICE = 19  # the lowest priority: a run of hours yields to everything else
 
 
 class Queue(Iterator[Unit]):
-    """Yields every unit once; when nothing is ready it stops, and goes on when asked again later."""
+    """Yields every unit once; when nothing is ready it stops, and continues when asked again later."""
 
     def __init__(self, work: Callable[[], Sequence[Work]]) -> None:
         self.work, self.given = work, set[str]()
@@ -58,7 +60,13 @@ def next_stage(missing: Sequence[Unit]) -> float:
 
 
 def lower_priority() -> None:
-    """Give this process and those that it starts the lowest priority, where the system has priorities."""
+    """Give this process and those that it starts the lowest priority, where the system has priorities.
+
+    Linux shares its cores among sessions first (autogroups), so that a separate session (setsid, cron) yields to
+    others only if the session is nice as well. A terminal has other programs too, and is left as it is.
+    """
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(NICE)
+            if os.getsid(0) == os.getpid():
+                AUTOGROUP.write_text(str(NICE), encoding="ascii")

@@ -90,8 +90,8 @@ def run_all(
     """Append every row of every unit to the store; return the units that failed.
 
     workers: 1 for this process, more for that many processes, "ray" for the cluster at RAY_ADDRESS or a local one.
-    Units start in the order given: put the long ones first. An iterator is asked for the next unit when a worker is
-    free, and asked again after it had none (queue.py), except on Ray.
+    Units start in the order given: put the long ones first. The next unit is taken from an iterator when a worker
+    is free, and again after it had none (queue.py), except on Ray.
     """
     failures = []
     with closing(results(units, function, workers, threads, gate)) as every:

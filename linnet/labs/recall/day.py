@@ -1,6 +1,6 @@
 """The day runs of a recall claim: the papers' sizes in stages, each run until it has converged.
 
-    stage      cells (a mixer at a size, without rate and seed) and a number of seeds: a complete test on its own
+    stage      cells (a mixer at a size, without rate and seed) and a number of seeds: a complete test by itself
     search     a run for every rate on a seed that is never reported, at SEARCH_TOKENS tokens, ended at SOLVED or after
                SEARCH_STEPS
     report     `seeds` runs of the cell at the rate that its search prefers: the fewest steps, or else the best recall
@@ -50,7 +50,7 @@ class Stage:
 
 
 def same_bytes(mixers: Sequence[str], tokens: int, width: int, **changes: Any) -> list[RecallConfig]:
-    """Return these mixers at the bytes of Based with keys of width WIDTH; softmax and RWKV have a size of their own."""
+    """Return these mixers at the bytes of Based with keys of width WIDTH; softmax and RWKV have one size each."""
     base = DAY.replace(seq_len=tokens, d_model=width, **changes)
     size = mixer_bytes("based", width, tokens, {}, key_dim=WIDTH)
     return [of_size(base, mixer, size) for mixer in mixers]

@@ -3,7 +3,7 @@
     lead = accuracy(mixer) - accuracy(rival), seed by seed, at each place (a number of tokens and a width)
 
 Yes if at every place the leads of all `ahead` have intervals above 0; no if at every place one of them lies below 0.
-Places count where the rival has learned and is not at its ceiling; if there is none, the controls say so.
+Places count where the rival has learned and is not at its ceiling; if there is none, the controls fail.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _parts(model: LanguageModel, mixer: LinearAttention, config: RecallConfig) -
     for start in range(TEST_ROWS, 2 * TEST_ROWS, BATCH):
         drawn = task.draw(range(start, start + BATCH))
         queries, values = asked(drawn)
-        q, k, _ = mixer.project(given(model, drawn.tokens), None)
+        q, k, *_ = mixer.project(given(model, drawn.tokens), None)
         q = q[torch.arange(len(queries))[:, None], queries]  # [B,Q,H,D]
         yield part(mixer, torch.einsum("bqhd,bthd->bhqt", q, mixer.shared(k)), queries, values)
 

@@ -98,7 +98,7 @@ def trained(config: RecallConfig) -> tuple[Recaller, list[tuple[int, float]], st
 
 
 def ended(config: RecallConfig, accuracy: float, cuts: int) -> str:
-    """Return why a run ends at this evaluation, "" if it goes on."""
+    """Return why a run ends at this evaluation, "" if it continues."""
     if config.stop_at and accuracy >= config.stop_at:
         return "stopped"
     if not config.patience:

@@ -24,17 +24,15 @@ def gate(x: Tensor, z: Tensor, u: Tensor | None = None, skip: Tensor | None = No
         return _plain(x, z, u, skip)
     if wants_graph(x, z, u, skip):
         return _Gate.apply(x, z, u, skip)
-    return nn.gate(rows(x), _apart(z), _apart(u), skip).view(x.shape)
+    return nn.gate(rows(x), _apart(z), None if u is None else _apart(u), skip).view(x.shape)
 
 
 def _plain(x: Tensor, z: Tensor, u: Tensor | None, skip: Tensor | None) -> Tensor:
     return (x if u is None or skip is None else x + skip * u) * silu(z)
 
 
-def _apart(x: Tensor | None) -> Tensor | None:
+def _apart(x: Tensor) -> Tensor:
     """Return [..., N] as rows [R,N] that may lie apart, but neither overlap nor have gaps inside."""
-    if x is None:
-        return None
     N = x.shape[-1]
     y = x.reshape(-1, N)
     return y if y.stride(1) == 1 and y.stride(0) >= N and not y.is_neg() else rows(x)
@@ -44,12 +42,12 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, z: Tensor, u: Tensor | None, skip: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, z, u, skip)
-        return nn.gate(rows(x), _apart(z), _apart(u), skip).view(x.shape)
+        return nn.gate(rows(x), _apart(z), None if u is None else _apart(u), skip).view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         x, z, u, skip = ctx.saved_tensors
         if not by_kernel(g):
             return tuple(gradients(_plain, (x, z, u, skip), (g,)))
-        dx, dz, du, dskip = nn.gate_backward(rows(g), rows(x), _apart(z), _apart(u), skip)
+        dx, dz, du, dskip = nn.gate_backward(rows(g), rows(x), _apart(z), None if u is None else _apart(u), skip)
         return dx.view(x.shape), dz.view(z.shape), None if du is None else du.view(u.shape), dskip

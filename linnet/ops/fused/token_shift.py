@@ -1,6 +1,6 @@
 """The mixtures of token shift: several shares of the same change of a token, in one pass of the native library.
 
-    out_k = x + share_k change        dx = sum_k g_k,   dchange = sum_k share_k g_k,   dshare_k = sum over rows of g_k change
+    out_k = x + share_k change     dx = sum_k g_k,  dchange = sum_k share_k g_k,  dshare_k = sum over rows of g_k change
 
 RWKV has a mixture for each of its projections: six in RWKV-7, each one more sweep over memory in torch, and five more
 for its gradients. x, change [...,N]   share [K,N]. Plain torch wherever the kernel cannot run, see native_allowed.py.

@@ -8,9 +8,8 @@ call, and any argument that needs a sentence, goes the long way; both give the s
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from ...native.gate import PLAIN
+from ...native.gate import ordinary
 from ...native.gated import Inputs
 from ...native.library import library
 from ..native_allowed import recorded, transformed
@@ -26,7 +25,7 @@ def usual(x: Inputs, how: Contract, default_chunk: int) -> Call | None:
         return None
     if how.backend not in BACKENDS or type(how.output_final_state) is not bool:
         return None
-    if torch.compiler.is_compiling() or transformed() or recorded() or library() is None or not _ordinary(*x):
+    if torch.compiler.is_compiling() or transformed() or recorded() or library() is None or not ordinary(*x):
         return None
     shape = x.q.shape
     if len(shape) != 4 or not (how.form in ("auto", "chunked") or (how.form == "recurrent" and shape[1] == 1)):
@@ -34,24 +33,12 @@ def usual(x: Inputs, how: Contract, default_chunk: int) -> Call | None:
     if not _shapes_fit(x, shape):
         return None
     B, _, H, D = shape
-    s = how.initial_state
-    if s is not None:
-        if not (plain_matrix(s, B, (H, D, x.v.shape[3]), x.q.device) and _ordinary(s.s)):
+    state, s = how.initial_state, None
+    if state is not None:
+        if not (plain_matrix(state, B, (H, D, x.v.shape[3]), x.q.device) and ordinary(state.s)):
             return None
-        s = s.s
+        s = state.s
     return Call((), (), s, None, how.form, None, torch.float32, how.output_final_state, True, None)
-
-
-def _ordinary(*tensors: Tensor | None) -> bool:
-    """Return True for dense float32 tensors in this machine's memory; None counts as one."""
-    for t in tensors:
-        if t is None:
-            continue
-        if not (type(t) in PLAIN and t.dtype is torch.float32 and t.is_cpu and t.layout is torch.strided):
-            return False
-        if t.is_nested or not t.data_ptr():  # nested, empty or freed
-            return False
-    return True
 
 
 def _shapes_fit(x: Inputs, shape: torch.Size) -> bool:

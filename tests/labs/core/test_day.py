@@ -211,3 +211,12 @@ def test_priority_is_lowered_where_there_is_one(monkeypatch: pytest.MonkeyPatch)
     assert asked == [19]
     monkeypatch.delattr(queue.os, "nice")
     queue.lower_priority()
+
+
+@pytest.mark.skipif(not os.access(queue.AUTOGROUP, os.W_OK), reason="this system has no groups of sessions")
+def test_a_session_of_its_own_yields_as_a_whole() -> None:
+    code = "from linnet.labs.core import queue; queue.lower_priority(); print(queue.AUTOGROUP.read_text())"
+    told = subprocess.run(
+        [sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip().endswith("nice 19")

@@ -29,7 +29,7 @@ def test_weights_are_those_of_the_layer(based: LanguageModel) -> None:
     maps = mixer.attention_map(x).detach()  # [B,H,T,T]
     row = torch.arange(8)[:, None]
     right = maps[row, :, queries, values].transpose(1, 2)  # [B,H,Q]
-    q, k, _ = mixer.project(x, None)
+    q, k, *_ = mixer.project(x, None)
     dots = torch.einsum("bqhd,bthd->bhqt", q[row, queries], k).detach()
     result = part(mixer, dots, queries, values)
     torch.testing.assert_close(result.rest, 1 - right.flatten(), **CLOSE)
@@ -64,7 +64,7 @@ def test_without_is_the_same_model_with_half_taken_off_every_kernel(based: Langu
     block = based.backbone.layers[-1]
     with torch.no_grad():
         h, _ = based.backbone.layers[0](based.embed_inputs(tokens))
-        q, k, v = block.mixer.project(block.norm1(h), None)
+        q, k, v, _ = block.mixer.project(block.norm1(h), None)
         s = torch.einsum("bqhd,bthd->bhqt", q, k) / 2
         kappa = ((1 + s + s**2 / 2) - 0.5).tril()
         mixed = torch.einsum("bhqt,bthd->bqhd", kappa / kappa.sum(-1, keepdim=True), v)

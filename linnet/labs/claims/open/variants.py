@@ -91,7 +91,7 @@ def dead_features(model: Model, batch: dict[str, Tensor]) -> float | None:
 
     def look(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
         assert isinstance(layer, LinearAttention)
-        q, k, _ = layer.project(given[0], None)
+        q, k, *_ = layer.project(given[0], None)
         used = [(phi != 0).flatten(0, 1).any(0) for phi in (layer.feature_map.map_q(q), layer.feature_map.map_k(k))]
         dead.append(~(used[0] & used[1]).flatten())
 
