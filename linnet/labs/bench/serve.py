@@ -5,9 +5,9 @@
     llama-cpp-python                  the server of that package, one request at a time
     engine                            the scheduler of `linnet serve` in this process: what HTTP costs
 
-Every cell has a fresh server and distinct prompts, so that no server can reuse a prompt it has seen. A server that is
-not installed, a cell that would not fit into memory, or one that would take longer than the limit is left out, with the
-reason. Decoding is greedy.
+Every cell has a fresh server, whose first tokens must be those of the model, and distinct prompts, so that no server can
+reuse one it has seen. A server that is not installed, a cell that would not fit into memory, or one that would take
+longer than the limit is left out, with the reason. Decoding is greedy.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PARTS = ("grid", "engine", "stall", "idle", "sessions")
 MOST_STREAMS, MOST_PROMPT, MOST_SESSIONS = 256, 32_768, 10_000
 SPARE = 1.25  # of the predicted memory of a cell
 CHUNK, PREFIX_MIB = 128, 64
+CHECKED, AGREED = 64, 4  # tokens of a prompt, and of what must follow it
 STALL_STREAMS, STALL_TOKENS = 8, 2_000
 FORKS, RESTARTS = 20, 3
 QUICK: dict[str, Any] = {
@@ -100,6 +101,7 @@ class Bench:
         self.settings, self.folder = settings, folder
         models.write_models(folder, settings.size)
         self._seconds: dict[tuple[str, int], tuple[int, float]] = {}  # of the last cell of a server and prompt length
+        self._wanted: dict[str, str] = {}
         self._seed = 0
 
     def cases(self) -> Iterator[Case]:
@@ -147,13 +149,33 @@ class Bench:
         return process.llama_python_command(asked.llama_python, gguf, context, asked.threads), "/v1/models"
 
     def fresh(self, name: str, streams: int, context: int, stack: ExitStack) -> process.Server:
-        """Start a server with an empty store and warm it with one short request."""
+        """Start a server with an empty store; raise RuntimeError if its first tokens are not those of the model."""
         for old in self.folder.glob("sessions.db*"):
             old.unlink()
         command, health = self.command(name, streams, context)
         server = stack.enter_context(process.running(command, health))
-        request(server, "POST", client.COMPLETIONS, self.body(16, 4) | {"stream": False})
+        body = {"prompt": models.prompt(CHECKED, 0), "max_tokens": AGREED, "temperature": 0}
+        text = request(server, "POST", client.COMPLETIONS, body)["choices"][0]["text"]
+        wanted = self.wanted("linear" if name == LINEAR else "softmax")
+        if text != wanted:
+            raise RuntimeError(f"wrong: it continues with {text!r}, the model with {wanted!r}")
         return server
+
+    def wanted(self, kind: str) -> str:
+        """Return the first tokens after the checked prompt as plain torch computes them."""
+        if kind not in self._wanted:
+            import torch
+
+            from ...loading import load
+
+            model, tokenizer = load(self.folder / kind).language()
+            tokens = [*tokenizer.prefix, *tokenizer.encode(models.prompt(CHECKED, 0))]
+            with torch.no_grad():
+                for _ in range(AGREED):
+                    logits, _ = model(torch.tensor([tokens]))
+                    tokens.append(int(logits[0, -1].argmax()))
+            self._wanted[kind] = "".join(models.pieces()[token] for token in tokens[-AGREED:])
+        return self._wanted[kind]
 
     def body(self, prompt: int, tokens: int) -> dict[str, Any]:
         """Return a request with a prompt that no other request has."""

@@ -95,3 +95,10 @@ def test_a_server_is_measured(folder: Path) -> None:
     assert len(row["fork_s"]) == 20
     assert min(*row["fork_s"], *row["continue_s"]) > 0
     assert bench.bare(2, 20, 4) > 0
+
+
+@pytest.mark.slow
+def test_a_server_with_other_weights_is_refused(folder: Path) -> None:
+    bench = Bench(ServeSettings(size="tiny", tokens=4), folder)
+    bench._wanted["linear"] = "abcd"
+    assert "wrong: it continues with" in bench.cell(LINEAR, 1, 16)["left_out"]
