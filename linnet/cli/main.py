@@ -54,7 +54,8 @@ for name, where, about in (
     ("eval", "eval:evaluate", "Measure a model on held-out data, a text, or few-shot questions."),
     ("generate", "generate:generate", "Generate text or images with a trained model."),
     ("serve", "serve:serve", "Serve a model over HTTP: the OpenAI API, and sessions that cost kilobytes."),
-    ("import", "import_model:import_model", "Import a pretrained Llama-type model."),
+    ("import", "import_model:import_model", "Import a pretrained model: Llama, Mamba, RWKV, hybrids."),
+    ("export", "export_model:export_model", "Export a language model for Hugging Face transformers."),
 ):
     app.command(f"linnet.cli.{where}", name=name, help=about, group=EVERYDAY)
 

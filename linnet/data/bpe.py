@@ -17,6 +17,7 @@ from .files import PathLike, path_list, text_pieces
 from .tokenizer import Tokenizer, check_tokens, parse_json, utf8
 
 GAPS = 16  # ids per token at most
+PADDING = 4096  # ids at most that a vocabulary is rounded up by; more are another vocabulary
 
 
 class BPETokenizer(Tokenizer):
@@ -66,6 +67,16 @@ class BPETokenizer(Tokenizer):
     def train_files(cls, paths: PathLike | Sequence[PathLike], vocab_size: int) -> BPETokenizer:
         """Train on text files (plain, gzip or bzip2), read in pieces."""
         return cls.train((piece for path in path_list(paths) for piece in text_pieces(path)), vocab_size)
+
+    def padded(self, vocab_size: int) -> BPETokenizer:
+        """Return a tokenizer that also has names for the last ids of a model whose vocabulary is rounded up."""
+        missing = range(self.vocab_size, vocab_size)
+        if not 0 < len(missing) <= PADDING:
+            return self
+        twin = _library().Tokenizer.from_str(self._json)
+        twin.add_tokens([f"<|unused {i}|>" for i in missing])
+        wider = BPETokenizer(twin.to_str())
+        return wider if wider.vocab_size == vocab_size else self
 
     def encode(self, text: str) -> list[int]:
         utf8(text)  # a clearer error than the library's for a lone surrogate

@@ -192,7 +192,7 @@ def read_config(folder: Path) -> ModelConfig:
     if "model_type" in values:
         raise ValueError(
             f"{folder} is a Hugging Face folder (model_type {values['model_type']!r}); load it with linnet.hf, or a "
-            "Llama-type model with `linnet import`"
+            "published one with `linnet import`"
         )
     try:
         return ModelConfig.from_dict(values)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..data.bpe import BPETokenizer
 from ..data.files import PathLike
 from ..data.llama_tokenizer import LlamaTokenizer
 from ..data.tokenizer import Tokenizer, load_tokenizer
@@ -25,11 +26,16 @@ ACCEPTED = "a Hugging Face folder, a llama2.c .bin, an .npz of its arrays, or a 
 
 
 def load_pretrained(path: PathLike, tokenizer: PathLike | None = None) -> tuple[LanguageModel, Tokenizer | None]:
-    """Return the model of a file or folder in float32, and the tokenizer given or stored with it."""
+    """Return the model of a file or folder in float32, and the tokenizer given or stored with it.
+
+    A stored tokenizer may have fewer tokens than the model, whose vocabulary was rounded up; the rest get names.
+    """
     path = Path(path)
     weights = _open(path)
     model = assemble(weights)
     loaded = weights.tokenizer() if tokenizer is None else read_tokenizer(tokenizer)
+    if tokenizer is None and isinstance(loaded, BPETokenizer):
+        loaded = loaded.padded(model.config.vocab_size)
     if loaded is not None and loaded.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"the tokenizer {tokenizer or path} has {loaded.vocab_size} tokens, but {path} is a model of "

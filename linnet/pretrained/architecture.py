@@ -30,34 +30,37 @@ EMBED, HEAD, NORM = "embed.weight", "head.weight", "backbone.norm.weight"  # nam
 class Part(NamedTuple):
     """A tensor of ours, as factor * stacked(theirs) + shift with the rows in the given order.
 
-    order: row i of ours is row order[i] of the stack. factor: one number, or one for each row of ours.
+    order: row i of ours is row order()[i] of the stack. factor: one number, or a function that returns one for each row
+    of ours. Both are functions because the sizes come from the file's config.json, and must have been compared with its
+    tensors before a tensor is made from them.
     """
 
     ours: str
     theirs: Mapping[str, Sizes]  # name in the file -> shape there
-    order: Tensor | None = None
-    factor: float | Tensor = 1.0
+    order: Callable[[], Tensor] | None = None
+    factor: float | Callable[[], Tensor] = 1.0
     shift: float = 0.0
 
     def join(self, fetch: Callable[[str], Tensor], shape: Sizes) -> Tensor:
         """Return our tensor from theirs, in float32."""
         tensors = [fetch(name).float() for name in self.theirs]
         rows = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        rows = rows if self.order is None else rows[self.order]
-        if isinstance(self.factor, Tensor):
-            rows = rows * self.factor.view(-1, *[1] * (rows.ndim - 1))
-        elif self.factor != 1:
-            rows = rows * self.factor
+        rows = rows if self.order is None else rows[self.order()]
+        rows = rows if self.factor == 1 else rows * self._factor(rows)
         return (rows + self.shift if self.shift else rows).reshape(shape)
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Return their tensors from ours: the reverse of `join`."""
+        """Return their tensors from ours, in float32: the reverse of `join`."""
         counts = [shape[0] for shape in self.theirs.values()]
-        rows = (tensor.detach() - self.shift).reshape(sum(counts), -1)
-        rows = rows / (self.factor[:, None] if isinstance(self.factor, Tensor) else self.factor)
-        rows = rows if self.order is None else rows[self.order.argsort()]
+        rows = tensor.detach().float().reshape(sum(counts), -1)
+        rows = rows - self.shift if self.shift else rows
+        rows = rows if self.factor == 1 else rows / self._factor(rows)
+        rows = rows if self.order is None else rows[self.order().argsort()]
         pieces = zip(self.theirs.items(), rows.split(counts), strict=True)
         return {name: piece.reshape(shape).contiguous() for (name, shape), piece in pieces}
+
+    def _factor(self, rows: Tensor) -> Tensor | float:
+        return self.factor().view(-1, *[1] * (rows.ndim - 1)) if callable(self.factor) else self.factor
 
 
 class Outer(NamedTuple):
@@ -79,6 +82,7 @@ class Architecture(NamedTuple):
 
     name: str  # its model_type
     model_class: str  # its class in transformers
+    mixers: tuple[str, ...]  # of its layers, by our names
     outer: Outer
     read: Callable[[Fields], ModelConfig]
     parts: Callable[[ModelConfig], Iterable[Part]]

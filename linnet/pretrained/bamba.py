@@ -13,6 +13,7 @@ E model width, H heads, D head width, F hidden width.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -25,15 +26,15 @@ from .fields import Fields
 from .llama import has_bias, head_width
 from .mamba import first_mixer
 from .mamba2 import check_widths, mixer_shapes, step_limit, written_limit
-from .rope import read_rotary, write_rotary
+from .rope import FRACTION, ROTARY, read_rotary, write_rotary
 from .rotary import spread
 
-MOST_LAYERS = 10_000
+HALF = 0.5  # of a head turns, in bamba
 KINDS = {"mamba2": ("linear_attention", "mamba"), "softmax": ("full_attention", "attention")}  # in layer_types
 MULTIPLIERS = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
 IGNORED = frozenset(
     {"attention_dropout", "mamba_chunk_size", "num_logits_to_keep", "z_loss_coefficient", "router_aux_loss_coef"}
-    | {"output_router_logits", "num_experts_per_tok", "partial_rotary_factor", "init_method", "pad_token_idx"}
+    | {"output_router_logits", "num_experts_per_tok", "init_method", "pad_token_idx"}
 )
 
 
@@ -62,7 +63,7 @@ GRANITE_NAMES = Names(
 
 def read_bamba(fields: Fields) -> ModelConfig:
     """Return the configuration of a model_type bamba."""
-    layers = fields.whole("num_hidden_layers", 32, most=MOST_LAYERS)
+    layers = fields.layers(32)
     chosen = fields.raw("attn_layer_indices", [])
     if not isinstance(chosen, list) or not all(type(i) is int and 0 <= i < layers for i in chosen):
         raise fields.error("attn_layer_indices", chosen, f"null, or a list of layers from 0 to {layers - 1}")
@@ -70,8 +71,10 @@ def read_bamba(fields: Fields) -> ModelConfig:
     listed = fields.raw("layers_block_type", fields.raw("layer_types"))
     if listed is not None and _mixers(fields, listed) != mixers:
         raise fields.error("layers_block_type", listed, "what follows from attn_layer_indices")
-    rotary = {"positions": "rotary", **read_rotary(fields, 0, partial=0.5)}
-    config = _config(fields, mixers, rotary, fields.whole("intermediate_size", 14336), mlp_bias=True)
+    longest = fields.whole("max_position_embeddings", 262_144)
+    fields.only(FRACTION, HALF)  # outside rope_parameters, transformers puts a half in its place
+    rotary = {"positions": "rotary", **read_rotary(fields, longest, partial=HALF)}
+    config = _config(fields, mixers, rotary, longest, fields.whole("intermediate_size", 14336), mlp_bias=True)
     turned = head_width(config) * (config.rotary_fraction or 1)
     if "softmax" in mixers:
         if turned % 2:
@@ -82,21 +85,25 @@ def read_bamba(fields: Fields) -> ModelConfig:
 
 def read_granite(fields: Fields) -> ModelConfig:
     """Return the configuration of a model_type granitemoehybrid."""
-    layers = fields.whole("num_hidden_layers", 32, most=MOST_LAYERS)
+    layers = fields.layers(32)
     experts = fields.raw("num_local_experts", 8)
     if experts != 0:
         raise fields.error("num_local_experts", experts, "0; linnet has no experts")
-    names = fields.raw("layer_types", fields.raw("layers_block_type", [KINDS["mamba2"][0]] * layers))
-    fields.raw("layers_block_type")
+    names = fields.raw("layers_block_type", fields.raw("layer_types", [KINDS["mamba2"][0]] * layers))
     mixers = _mixers(fields, names)
+    if mixers != _mixers(fields, fields.raw("layer_types", names)):
+        raise fields.error("layers_block_type", names, "the same as layer_types")
     if len(mixers) != layers:
         raise fields.error("layer_types", names, f"a list of {layers} layers")
-    place = fields.only("position_embedding_type", "nope", "rope")
-    turns = read_rotary(fields, fields.whole("max_position_embeddings", 2048))
-    scales = [fields.number(name, 1.0) for name in MULTIPLIERS]
-    rotary = {"positions": "rotary", **turns} if place == "rope" else {}
+    longest = fields.whole("max_position_embeddings", 2048)
+    turns = fields.only("position_embedding_type", "nope", "rope") == "rope"
+    rotary = {"positions": "rotary", **read_rotary(fields, longest)} if turns else {}
+    for name in ROTARY if not turns else ():
+        fields.raw(name)
+    fields.only("normalization_function", "rmsnorm")
     fields.raw("intermediate_size")  # of the experts
-    config = _config(fields, mixers, rotary, fields.whole("shared_intermediate_size", 1024), mlp_bias=False)
+    scales = [fields.number(name, 1.0) for name in MULTIPLIERS]
+    config = _config(fields, mixers, rotary, longest, fields.whole("shared_intermediate_size", 1024), mlp_bias=False)
     scaled = scales[0] != 1 or scales[3] != 1
     return config.replace(tie_embeddings=False) if scaled else config
 
@@ -108,7 +115,9 @@ def _mixers(fields: Fields, names: Any) -> list[str]:
     return [known[name] for name in names]
 
 
-def _config(fields: Fields, mixers: list[str], rotary: dict[str, Any], hidden: int, *, mlp_bias: bool) -> ModelConfig:
+def _config(
+    fields: Fields, mixers: list[str], rotary: dict[str, Any], longest: int, hidden: int, *, mlp_bias: bool
+) -> ModelConfig:
     fields.only("hidden_act", "silu", "swish")
     width, expand = fields.whole("hidden_size", 4096), fields.whole("mamba_expand", 2)
     heads = fields.whole("mamba_n_heads", 128)
@@ -116,7 +125,7 @@ def _config(fields: Fields, mixers: list[str], rotary: dict[str, Any], hidden: i
     head = expand * width // heads if given == "auto" else fields.whole("mamba_d_head")
     check_widths(fields, "mamba_n_heads * mamba_d_head", heads * head, "mamba_expand * hidden_size", expand * width)
     eps = fields.number("rms_norm_eps", 1e-5 if mlp_bias else 1e-6)
-    mamba2 = {
+    mamba2: dict[str, Any] = {
         "n_heads": heads,
         "n_kv_heads": None,
         "head_dim": head,
@@ -128,8 +137,10 @@ def _config(fields: Fields, mixers: list[str], rotary: dict[str, Any], hidden: i
         "norm_eps": eps,
         "dt_limit": step_limit(fields),
     }
+    fields.divides("mamba_n_groups", mamba2["n_groups"], "mamba_n_heads", heads)
     attention: dict[str, Any] = {"n_heads": fields.whole("num_attention_heads", 32)}
-    attention["n_kv_heads"] = fields.whole("num_key_value_heads", 8 if mlp_bias else attention["n_heads"])
+    few = 8 if mlp_bias and "num_key_value_heads" not in fields.nulls else attention["n_heads"]
+    attention["n_kv_heads"] = fields.whole("num_key_value_heads", few, null=True)
     if "head_dim" in fields.values:
         attention["head_dim"] = fields.whole("head_dim")
     return ModelConfig(
@@ -137,7 +148,7 @@ def _config(fields: Fields, mixers: list[str], rotary: dict[str, Any], hidden: i
         d_ff=hidden,
         n_layers=len(mixers),
         vocab_size=fields.whole("vocab_size"),
-        max_length=fields.whole("max_position_embeddings", 262_144 if mlp_bias else 2048),
+        max_length=longest,
         mixer=tuple(mixers),
         mixer_options={"mamba2": mamba2} if "mamba2" in mixers else {},
         mlp="swiglu",
@@ -181,20 +192,18 @@ def _attention(config: ModelConfig, ours: str, layer: str) -> Iterator[Part]:
     E, D, theirs = config.d_model, head_width(config), layer + "self_attn."
     rows = {"q": config.n_heads * D, "k": (config.n_kv_heads or config.n_heads) * D}
     rows |= {"v": rows["k"]}
-    order = _order(config, rows, D)
+    order = None if config.rotary_fraction is None else partial(_order, rows, D, int(D * config.rotary_fraction))
     for kind, ends in (("weight", (E,)), ("bias", ())) if has_bias(config, "wq") else (("weight", (E,)),):
         yield Part(f"{ours}qkv.{kind}", {f"{theirs}{x}_proj.{kind}": (n, *ends) for x, n in rows.items()}, order)
         out: Sizes = (E, rows["q"]) if ends else (E,)
         yield Part(f"{ours}out.{kind}", {f"{theirs}o_proj.{kind}": out})
 
 
-def _order(config: ModelConfig, rows: dict[str, int], width: int) -> Tensor | None:
-    """Return the order of the rows of q, k and v where part of a head turns."""
-    if config.rotary_fraction is None:
-        return None
+def _order(rows: dict[str, int], width: int, part: int) -> Tensor:
+    """Return the order of the rows of q, k and v where `part` of the `width` numbers of a head turn."""
     turned = rows["q"] + rows["k"]
     where = torch.arange(turned + rows["v"])
-    return torch.cat((spread(where[:turned], width, int(width * config.rotary_fraction)), where[turned:]))
+    return torch.cat((spread(where[:turned], width, part), where[turned:]))
 
 
 def folded(fields: Fields, parts: Iterable[Part]) -> Iterator[Part]:
@@ -212,9 +221,13 @@ def folded(fields: Fields, parts: Iterable[Part]) -> Iterator[Part]:
         elif ".mixer.qkv." in part.ours:
             q, k, v = (shape[0] for shape in part.theirs.values())
             width = fields.whole("head_dim", q // fields.whole("num_attention_heads", 32))
-            yield part._replace(factor=torch.ones(q + k + v).index_fill(0, torch.arange(q), scores * width**0.5))
+            yield part._replace(factor=partial(_first, q, q + k + v, scores * width**0.5))
         else:
             yield part
+
+
+def _first(few: int, count: int, factor: float) -> Tensor:
+    return torch.ones(count).index_fill(0, torch.arange(few), factor)
 
 
 def write(granite: bool, config: ModelConfig) -> dict[str, Any]:
@@ -260,6 +273,7 @@ def _architecture(name: str, model_class: str, granite: bool) -> Architecture:
     return Architecture(
         name,
         model_class,
+        tuple(KINDS),
         names.outer,
         read_granite if granite else read_bamba,
         lambda config: parts(names, config),

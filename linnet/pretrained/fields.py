@@ -2,10 +2,11 @@
 
     fields = Fields(where, values)
     width = fields.whole("hidden_size");   fields.only("hidden_act", "silu")      read and checked
-    fields.close("mamba", ignored)                                                refuses a field that nobody has read
+    fields.close("mamba", ignored)                                                refuses a field that was not read
 
-A field that is missing has the default that transformers gives it, and one that is null counts as missing. So a
-configuration either means exactly the model that is built, or is refused by the name of the field.
+A field that is missing has the default that transformers gives it. Null is the same where transformers has a meaning
+for it, and else refused for a number or a flag. So a configuration either means exactly the model that is built, or is
+refused by the name of the field.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ COMMON = frozenset(
         "remove_invalid_values", "repetition_penalty", "temperature", "top_k", "top_p", "typical_p",
     }
 )  # fmt: skip
+MOST_LAYERS = 10_000
 REFUSED: dict[str, tuple[Any, ...]] = {  # of every model: another value means another computation
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
@@ -52,6 +54,7 @@ class Fields:
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
         self.values = {name: value for name, value in values.items() if value is not None}
+        self.nulls = {name for name, value in values.items() if value is None}
         self.unread = set(self.values)
 
     def raw(self, name: str, default: Any = None) -> Any:
@@ -59,21 +62,28 @@ class Fields:
         self.unread.discard(name)
         return self.values.get(name, default)
 
-    def whole(self, name: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
-        """Return a whole number; one without a default must be there."""
-        value = self._required(name) if default is None else self.raw(name, default)
+    def whole(
+        self, name: str, default: int | None = None, least: int = 1, most: int = MOST, *, null: bool = False
+    ) -> int:
+        """Return a whole number; one without a default must be there. `null`: it may be null for the default."""
+        value = self._required(name) if default is None else self._plain(name, default, null)
         if not is_whole(value, least, most):
             raise self.error(name, value, f"a whole number from {least} to {most:,}")
         return int(value)
 
-    def number(self, name: str, default: float) -> float:
+    def layers(self, default: int | None = None) -> int:
+        """Return num_hidden_layers, few enough to list them before the weights are opened."""
+        return self.whole("num_hidden_layers", default, most=MOST_LAYERS)
+
+    def number(self, name: str, default: float, *, null: bool = False) -> float:
         """Return a finite number above zero."""
-        value = self.raw(name, default)
+        value = self._plain(name, default, null)
         if not is_number(value) or not 0 < value < inf:
             raise self.error(name, value, "a number above 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
+        self._plain(name, default, null=False)
         return bool(self.only(name, default, not default))
 
     def only(self, name: str, *accepted: Any) -> Any:
@@ -83,6 +93,11 @@ class Fields:
             some = " or ".join(repr(x) for x in sorted(accepted, key=repr))
             raise self.error(name, value, f"{some}; this is another architecture")
         return value
+
+    def divides(self, name: str, few: int, other: str, many: int) -> None:
+        """Check that the first of two fields divides the second."""
+        if many % few:
+            raise self.error(name, few, f"a divisor of {other}, {many}")
 
     def derived(self, name: str, value: int) -> None:
         """Check a field that follows from others."""
@@ -112,6 +127,11 @@ class Fields:
 
     def error(self, name: str, value: object, accepted: str) -> ValueError:
         return ValueError(f"{self.where}: {name} is {brief(value)}; accepted: {accepted}")
+
+    def _plain(self, name: str, default: Any, null: bool) -> Any:
+        if name in self.nulls and not null:
+            raise self.error(name, None, f"a value, or no such field for {default!r}")
+        return self.raw(name, default)
 
     def _required(self, name: str) -> Any:
         if name not in self.values:

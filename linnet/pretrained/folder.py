@@ -2,7 +2,7 @@
 
     values = read_values(folder);   shapes, fetch = open_tensors(folder)
 
-Names and shapes come from the headers; a tensor is read when it is asked for. Pickled weights are never opened.
+Names and shapes come from the headers; a tensor is read when it is used. Pickled weights are never opened.
 """
 
 from __future__ import annotations

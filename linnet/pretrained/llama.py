@@ -14,6 +14,7 @@ E model width, H heads, K key-value heads, D head width, F hidden width, N vocab
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -133,7 +134,7 @@ def parts(config: ModelConfig, names: Mapping[str, str] = NAMES, *, interleaved:
     for part, ours in OUTSIDE.items():
         if part in shapes:
             yield Part(ours, {names[part]: shapes[part]})
-    order = _halves(config) if interleaved else None
+    order = partial(_halves, config) if interleaved else None
     for i in range(config.n_layers):
         for ours, part in (("norm1", "attention_norm"), ("norm2", "ffn_norm")):
             yield Part(f"backbone.blocks.{i}.{ours}.weight", {names[part].format(i=i): shapes[part]})
@@ -155,6 +156,7 @@ def _halves(config: ModelConfig) -> Tensor:
 LLAMA = Architecture(
     "llama",
     "LlamaForCausalLM",
+    ("softmax",),
     OUTER,
     read,
     parts,

@@ -38,11 +38,13 @@ def read(name: str, fields: Fields) -> ModelConfig:
     fields.only("rms_norm", True)
     fields.only("ssm_cfg", {})
     width, expand = fields.whole("hidden_size", 768), fields.whole("expand", 2)
-    fields.derived("intermediate_size", expand * width)
+    inner = fields.whole("intermediate_size", expand * width)  # the one that counts where both are given
+    if inner % width:
+        raise fields.error("intermediate_size", inner, f"a multiple of hidden_size, {width}")
     rank = fields.raw("time_step_rank", "auto")
     options: dict[str, Any] = {
         "d_state": fields.whole("state_size", 16),
-        "expand": expand,
+        "expand": inner // width,
         "kernel_size": fields.whole("conv_kernel", 4),
         "conv_bias": fields.flag("use_conv_bias", True),
         "dt_rank": ceil(width / 16) if rank == "auto" else fields.whole("time_step_rank"),
@@ -53,12 +55,12 @@ def read(name: str, fields: Fields) -> ModelConfig:
 
 
 def mamba_config(
-    fields: Fields, width: int, mixer: str, options: dict[str, Any], *, tied: bool, **more: Any
+    fields: Fields, width: int, mixer: str, options: dict[str, Any], *, tied: bool, layers: int = 32, **more: Any
 ) -> ModelConfig:
     """Return the configuration of a stack of one mixer without MLPs, as mamba and mamba2 have it."""
     return ModelConfig(
         d_model=width,
-        n_layers=fields.whole("num_hidden_layers", 32),
+        n_layers=fields.layers(layers),
         vocab_size=fields.whole("vocab_size"),
         mixer=mixer,
         mixer_options={mixer: options},
@@ -137,10 +139,10 @@ def first_mixer(config: ModelConfig, kind: type[nn.Module], name: str) -> nn.Mod
     for block in model.backbone.layers:
         if isinstance(block.mixer, kind):
             return block.mixer
-    raise ValueError(f"mixer is {config.mixer!r}; accepted for a {name!r} model: {kind.__name__.lower()!r}")
+    raise ValueError(f"mixer is {config.mixer!r}; accepted: {kind.__name__.lower()!r} in one layer or more")
 
 
 MAMBA, FALCON_MAMBA = (
-    Architecture(name, model_class, OUTER, partial(read, name), parts, partial(write, name), IGNORED)
+    Architecture(name, model_class, ("mamba",), OUTER, partial(read, name), parts, partial(write, name), IGNORED)
     for name, model_class in (("mamba", "MambaForCausalLM"), ("falcon_mamba", "FalconMambaForCausalLM"))
 )

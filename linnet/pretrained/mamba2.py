@@ -1,4 +1,4 @@
-"""Mamba-2 as transformers has it: model_type mamba2. bamba.py uses the same layer beside attention.
+"""Mamba-2 as transformers has it: model_type mamba2. bamba.py combines the same layer with attention.
 
     backbone.layers.{i}.mixer.in_proj.weight [2 H V + 2 G N + H, E]   conv1d.weight [C, 1, K]   out_proj.weight [E, H V]
     A_log, D, dt_bias [H]   norm.weight [H V]
@@ -28,15 +28,16 @@ def read(fields: Fields) -> ModelConfig:
     heads, head = fields.whole("num_heads", 128), fields.whole("head_dim", 64)
     check_widths(fields, "num_heads * head_dim", heads * head, "expand * hidden_size", expand * width)
     fields.derived("intermediate_size", expand * width)
-    options = {
+    options: dict[str, Any] = {
         "kernel_size": fields.whole("conv_kernel", 4),
         "n_groups": fields.whole("n_groups", 8),
         "conv_bias": fields.flag("use_conv_bias", True),
         "norm_eps": fields.number("layer_norm_epsilon", 1e-5),
         "dt_limit": step_limit(fields),
     }
+    fields.divides("n_groups", options["n_groups"], "num_heads", heads)
     sizes = {"n_heads": heads, "head_dim": head, "key_dim": fields.whole("state_size", 128)}
-    return mamba_config(fields, width, "mamba2", options, tied=False, **sizes)
+    return mamba_config(fields, width, "mamba2", options, tied=False, layers=64, **sizes)
 
 
 def check_widths(fields: Fields, name: str, heads: int, other: str, width: int) -> None:
@@ -96,6 +97,5 @@ def written_limit(layer: Any) -> list[Any]:
     return [least, {"__float__": "Infinity"} if most == inf else most]
 
 
-MAMBA2 = Architecture(
-    "mamba2", "Mamba2ForCausalLM", OUTER, read, parts, write, IGNORED | {"chunk_size", "time_step_rank"}
-)
+UNUSED = frozenset({"chunk_size", "norm_before_gate", "time_step_rank"})  # transformers computes the same for any
+MAMBA2 = Architecture("mamba2", "Mamba2ForCausalLM", ("mamba2",), OUTER, read, parts, write, IGNORED | UNUSED)

@@ -12,14 +12,13 @@ G key heads, H = R G value heads; D key width, V value width
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import brief
 from ..layers.positions import turned_width
 from ..models.config import ModelConfig
 from .architecture import EMBED, HEAD, NORM, Architecture, Outer, Part
@@ -45,7 +44,7 @@ IGNORED = frozenset(
 def read(name: str, fields: Fields) -> ModelConfig:
     """Return the configuration of a model without experts."""
     fields.only("hidden_act", "silu", "swish")
-    layers, longest = fields.whole("num_hidden_layers", 48), fields.whole("max_position_embeddings", 32_768)
+    layers, longest = fields.layers(48 if name == "qwen3_next" else 32), fields.whole("max_position_embeddings", 32_768)
     mixers = _mixers(fields, layers)
     if name == "qwen3_next":
         _check_dense(fields, layers)
@@ -67,8 +66,8 @@ def read(name: str, fields: Fields) -> ModelConfig:
     }
     options = {"gated_delta": delta, "softmax": attention}
     heads, width = fields.whole("num_attention_heads", 16), fields.whole("head_dim", 256)
-    _check_divides(fields, "linear_num_key_heads", delta["key_heads"], "linear_num_value_heads", delta["n_heads"])
-    _check_divides(fields, "num_key_value_heads", attention["n_kv_heads"], "num_attention_heads", heads)
+    fields.divides("linear_num_key_heads", delta["key_heads"], "linear_num_value_heads", delta["n_heads"])
+    fields.divides("num_key_value_heads", attention["n_kv_heads"], "num_attention_heads", heads)
     rotary = read_rotary(fields, longest, partial=QUARTER, notes=MROPE)
     turned_width(width, rotary.get("rotary_fraction"))
     return ModelConfig(
@@ -89,11 +88,6 @@ def read(name: str, fields: Fields) -> ModelConfig:
         tie_embeddings=fields.flag("tie_word_embeddings", False),
         **rotary,
     )
-
-
-def _check_divides(fields: Fields, name: str, few: int, other: str, many: int) -> None:
-    if many % few:
-        raise fields.error(name, few, f"a divisor of {other}, {many}")
 
 
 def _mixers(fields: Fields, layers: int) -> tuple[str, ...]:
@@ -148,8 +142,8 @@ def parts(name: str, config: ModelConfig) -> Iterator[Part]:
 def _attention(config: ModelConfig, ours: str, theirs: str) -> Iterator[Part]:
     E, H, D, options = config.d_model, config.n_heads, config.head_dim or 0, config.options_of("softmax")
     K = options["n_kv_heads"]
-    turn = spread(torch.arange(D), D, turned_width(D, config.rotary_fraction))
-    order = _gated_order(H, K, D, turn)
+    turn = partial(_turned, D, turned_width(D, config.rotary_fraction))
+    order = partial(_gated_order, H, K, D, turn)
     rows = {"q_proj": 2 * H * D, "k_proj": K * D, "v_proj": K * D}
     yield Part(ours + "qkv.weight", {f"{theirs}{name}.weight": (n, E) for name, n in rows.items()}, order)
     yield Part(ours + "out.weight", {theirs + "o_proj.weight": (E, H * D)})
@@ -160,11 +154,15 @@ def _attention(config: ModelConfig, ours: str, theirs: str) -> Iterator[Part]:
         yield Part(ours + "out.bias", {theirs + "o_proj.bias": (E,)})
 
 
-def _gated_order(H: int, K: int, D: int, turn: Tensor) -> Tensor:
+def _turned(D: int, width: int) -> Tensor:
+    return spread(torch.arange(D), D, width)
+
+
+def _gated_order(H: int, K: int, D: int, turn: Callable[[], Tensor]) -> Tensor:
     """Return the order q, k, v, gate of the rows of q_proj, which has q and gate of each head, k_proj and v_proj."""
     both, k, v = torch.arange(2 * (H + K) * D).split([2 * H * D, K * D, K * D])
     q, gate = both.view(H, 2, D).unbind(1)
-    return torch.cat([x.flatten() for x in (q[:, turn], k.view(K, D)[:, turn], v, gate)])
+    return torch.cat([x.flatten() for x in (q[:, turn()], k.view(K, D)[:, turn()], v, gate)])
 
 
 def _delta(name: str, config: ModelConfig, ours: str, theirs: str) -> Iterator[Part]:
@@ -172,7 +170,7 @@ def _delta(name: str, config: ModelConfig, ours: str, theirs: str) -> Iterator[P
     H, G, V, D = (o[size] for size in ("n_heads", "key_heads", "head_dim", "key_dim"))
     channels = 2 * G * D + H * V
     rows = {"qkvz": channels + H * V, "ba": 2 * H}
-    order: Tensor | None = _by_key_head(H, G, V, D)
+    order: Callable[[], Tensor] | None = partial(_by_key_head, H, G, V, D)
     if name != "qwen3_next":
         rows, order = {"qkv": channels, "b": H, "a": H, "z": H * V}, None
     yield Part(ours + "proj.weight", {f"{theirs}in_proj_{part}.weight": (n, E) for part, n in rows.items()}, order)
@@ -195,8 +193,6 @@ def _by_key_head(H: int, G: int, V: int, D: int) -> Tensor:
 def write(name: str, config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     theirs = {ours: kind for kind, ours in KINDS.items()}
-    if not set(config.mixers) <= set(theirs):
-        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {', '.join(theirs)}")
     heads, width = config.n_heads, config.head_dim or config.d_model // config.n_heads
     fields = {
         "hidden_act": "silu",
@@ -229,9 +225,12 @@ def write(name: str, config: ModelConfig) -> dict[str, Any]:
     return fields | ({"num_experts": 0} if name == "qwen3_next" else {})
 
 
-QWEN3_NEXT, QWEN3_5_TEXT = (
-    Architecture(
-        name, model_class, OUTER, partial(read, name), partial(parts, name), partial(write, name), IGNORED
+def _architecture(name: str, model_class: str) -> Architecture:
+    mixers = tuple(KINDS.values())
+    return Architecture(
+        name, model_class, mixers, OUTER, partial(read, name), partial(parts, name), partial(write, name), IGNORED
     )
-    for name, model_class in (("qwen3_next", "Qwen3NextForCausalLM"), ("qwen3_5_text", "Qwen3_5ForCausalLM"))
-)  # fmt: skip
+
+
+QWEN3_NEXT = _architecture("qwen3_next", "Qwen3NextForCausalLM")
+QWEN3_5_TEXT = _architecture("qwen3_5_text", "Qwen3_5ForCausalLM")

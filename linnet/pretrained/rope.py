@@ -16,6 +16,7 @@ from .fields import Fields
 
 IGNORE = ("rope_theta", "type", "finetuned")  # in rope_scaling: read elsewhere, or a note
 FRACTION = "partial_rotary_factor"
+ROTARY = ("rope_theta", "rope_scaling", "rope_parameters", FRACTION)  # all fields of rotary positions
 
 
 def read_rotary(
@@ -26,29 +27,31 @@ def read_rotary(
     longest: positions trained on. partial: the fraction of a head that turns, unless the file says another. notes:
     names in rope_scaling or rope_parameters that change nothing.
     """
-    found: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
+    rotary: dict[str, Any] = {"rotary_base": fields.number("rope_theta", 10_000.0)}
     partial = partial if partial is None else fields.number(FRACTION, partial)
-    found |= {} if partial is None else {"rotary_fraction": partial}
+    rotary |= {} if partial is None else {"rotary_fraction": partial}
     window = fields.raw(WINDOW)
+    if (old := fields.raw("rope_scaling")) not in (None, new := fields.raw("rope_parameters")) and new is not None:
+        raise fields.error("rope_scaling", old, "null next to rope_parameters, which replaced it")
     for name in ("rope_scaling", "rope_parameters"):
         rope = fields.raw(name)
         if rope is None:
             continue
         if not isinstance(rope, dict):
             raise fields.error(name, rope, "null, or an object with a rope_type")
-        base = rope.get("rope_theta", found["rotary_base"])
+        base = rope.get("rope_theta", rotary["rotary_base"])
         if not is_number(base) or base <= 0:
             raise fields.error("rope_theta", base, "a number above 0")
-        found["rotary_base"] = float(base)
+        rotary["rotary_base"] = float(base)
         scaling = _scaling({key: value for key, value in rope.items() if key not in notes}, longest, window)
         if partial is not None:
             usual = 1.0 if rope.get(FRACTION) == 1 else partial
-            found["rotary_fraction"] = _fraction(fields, name, scaling, usual)
+            rotary["rotary_fraction"] = _fraction(fields, name, scaling, usual)
         if scaling["rope_type"] != "default":
-            found["rotary_scaling"] = scaling
+            rotary["rotary_scaling"] = scaling
         elif FRACTION in scaling:
             raise fields.error(f"{name}[{FRACTION!r}]", scaling[FRACTION], "1; this is another architecture")
-    return found
+    return rotary
 
 
 def _fraction(fields: Fields, name: str, scaling: dict[str, Any], usual: float) -> float:

@@ -27,7 +27,7 @@ IGNORED = frozenset({"context_length", "max_position_embeddings", "use_cache"}) 
 
 def read(fields: Fields) -> ModelConfig:
     """Return the configuration of an rwkv model."""
-    width, layers = fields.whole("hidden_size", 4096), fields.whole("num_hidden_layers", 32)
+    width, layers = fields.whole("hidden_size", 4096), fields.layers(32)
     fields.derived("attention_hidden_size", width)
     if fields.number("layer_norm_epsilon", EPS) != EPS:
         raise fields.error("layer_norm_epsilon", fields.raw("layer_norm_epsilon"), f"{EPS}, as ln_out has it")
@@ -40,7 +40,9 @@ def read(fields: Fields) -> ModelConfig:
         n_heads=1,
         vocab_size=fields.whole("vocab_size", 50_277),
         mixer=("rwkv4", "channel_mix"),
-        mixer_options={"channel_mix": {"hidden": fields.whole("intermediate_size", 4 * width), "gate": True}},
+        mixer_options={
+            "channel_mix": {"hidden": fields.whole("intermediate_size", 4 * width, null=True), "gate": True}
+        },
         mlp="none",
         norm="layer",
         norm_eps=EPS,
@@ -87,7 +89,7 @@ def write(config: ModelConfig) -> dict[str, Any]:
     """Return the fields of config.json."""
     check_pairs("rwkv", "rwkv4", config)
     if (config.rescale_every or 0) % 2:
-        raise ValueError(f"rescale_every is {config.rescale_every}; accepted for a 'rwkv' model: even, whole blocks")
+        raise ValueError(f"rescale_every is {config.rescale_every}; accepted: an even number; a block is two layers")
     return {
         "hidden_size": config.d_model,
         "attention_hidden_size": config.d_model,
@@ -104,7 +106,7 @@ def check_pairs(name: str, time: str, config: ModelConfig) -> None:
     """Raise ValueError unless the layers are time mixing and channel mixing in turn."""
     if config.mixers != (time, "channel_mix") * (config.n_layers // 2):
         accepted = f"({time!r}, 'channel_mix') in turn"
-        raise ValueError(f"mixer is {brief(config.mixer)}; accepted for a {name!r} model: {accepted}")
+        raise ValueError(f"mixer is {brief(config.mixer)} in {config.n_layers} layers; accepted: {accepted}")
 
 
-RWKV = Architecture("rwkv", "RwkvForCausalLM", OUTER, read, parts, write, IGNORED)
+RWKV = Architecture("rwkv", "RwkvForCausalLM", ("rwkv4", "channel_mix"), OUTER, read, parts, write, IGNORED)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..models.config import ModelConfig
+from ..models.config import MOST, ModelConfig
 from .architecture import Architecture, Outer, Part
 from .fields import Fields
 from .rwkv import check_pairs, layer_norm
@@ -37,13 +37,13 @@ def read(fields: Fields) -> ModelConfig:
     fields.only("norm_bias", True)
     if (attention := fields.raw("attn")) is not None:
         raise fields.error("attn", attention, "null; linnet has no attention layers in this kind of model")
-    E, D, layers = fields.whole("hidden_size"), fields.whole("head_dim"), fields.whole("num_hidden_layers")
-    if E % D:
-        raise fields.error("head_dim", D, f"a divisor of hidden_size, {E}")
+    E, D, layers = fields.whole("hidden_size"), fields.whole("head_dim"), fields.layers()
+    fields.divides("head_dim", D, "hidden_size", E)
     if (values := fields.raw("value_dim", E)) not in (E, [E] * layers):
         raise fields.error("value_dim", values, f"{E}, that of hidden_size, for every layer")
-    ratio, eps = fields.number("hidden_ratio", 4.0), fields.number("norm_eps", 1e-5)
-    hidden = fields.whole("intermediate_size", 32 * ((int(E * ratio) + 31) // 32))
+    ratio, eps = fields.number("hidden_ratio", 4.0, null=True), fields.number("norm_eps", 1e-5)
+    usual = 32 * ((int(min(E * ratio, MOST)) + 31) // 32)
+    hidden = fields.whole("intermediate_size", usual, null=True)
     names = {"decay": "decay", "gate": "gate", "rate": "a", "value": "v"}
     time: dict[str, Any] = {f"{ours}_rank": fields.whole(f"{theirs}_low_rank_dim") for ours, theirs in names.items()}
     time |= {"value_residual": True, "norm_eps": D * eps}
@@ -127,4 +127,4 @@ def write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-RWKV7 = Architecture("rwkv7", "RWKV7ForCausalLM", OUTER, read, parts, write, IGNORED)
+RWKV7 = Architecture("rwkv7", "RWKV7ForCausalLM", ("rwkv7", "channel_mix"), OUTER, read, parts, write, IGNORED)

@@ -48,8 +48,10 @@ async def completions(service: Service, request: HttpRequest, owner: str) -> Res
     """Answer POST /v1/completions."""
     body = await read_json(request, Completions, service.limits.body)
     service.check_model(body.model)
-    prompts = _prompts(service, body)
+    prompts = _prompts(service, body, begins=await _begins(service, body, owner))
     seed, count = service.seed(body.seed), _choices(service, body, len(prompts))
+    if body.echo and (body.session is not None or body.state is not None):
+        raise ApiError(400, "echo shows a whole prompt; leave it out with a session or a state", param="echo")
     most = SHORT if body.max_tokens is None else body.max_tokens
     how: dict[str, Any] = {"seed": seed, "logprobs": body.logprobs, "least": 0}
     orders = []
@@ -98,10 +100,16 @@ async def chat(service: Service, request: HttpRequest, owner: str) -> Response:
     return await _run(service, request, plan, _Chat(service, plan))
 
 
-def _prompts(service: Service, body: Completions) -> list[list[int]]:
+async def _begins(service: Service, body: Completions, owner: str) -> bool:
+    """Return whether the prompt is the beginning of a text."""
+    if body.session is None or body.state is not None:
+        return not body.state
+    return not (await service.worker.call(service.worker.sessions.load, body.session, owner)).size
+
+
+def _prompts(service: Service, body: Completions, *, begins: bool) -> list[list[int]]:
     """Return the prompts as tokens."""
     given: Any = body.prompt
-    begins = body.session is None and not body.state
     if given is None:
         given = ""
     if isinstance(given, str) or not given or isinstance(given[0], int):

@@ -43,7 +43,6 @@ async def create(service: Service, request: HttpRequest, owner: str) -> Response
             return sessions.create(owner, kind="response")
         before = sessions.load(body.previous_response_id, owner, "response")
         (new,) = sessions.fork(before, before.size, kind="response")
-        new.stop = before.stop
         return new
 
     record = await worker.call(begin)

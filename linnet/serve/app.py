@@ -85,7 +85,7 @@ def _guarded(service: Service, path: str, handler: Handler) -> Callable[[HttpReq
             response = Response(status_code=GONE)
         except Exception as error:
             refused = api_error(error)
-            if refused.status == 500:
+            if refused.code in ("internal_error", "store_error"):
                 log.exception("%s %s failed", request.method, path)
             response = refusal(refused)
         status = response.status_code

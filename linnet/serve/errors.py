@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 from ..errors import ArgumentError, StateError
@@ -46,6 +47,8 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error), param="state")
     if isinstance(error, ValueError):
         return ApiError(400, str(error))
+    if isinstance(error, sqlite3.Error) or type(error).__module__.partition(".")[0] == "redis":
+        return ApiError(503, "the store of sessions does not answer; retry later", code="store_error", retry=5)
     return ApiError(500, "the server failed to answer this request; its log has the reason", code="internal_error")
 
 

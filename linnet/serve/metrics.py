@@ -34,6 +34,7 @@ class Metrics:
         self._running = Gauge("linnet_running", "Requests that have a row or are being read", **how)
         self._waiting = Gauge("linnet_waiting", "Requests in the queue", **how)
         self._sessions = Gauge("linnet_sessions", "Sessions in the store", **how)
+        self._state_bytes = Gauge("linnet_state_bytes", "Bytes of states in memory, at most", **how)
         self._prefixes = Gauge("linnet_prefix_states", "Prefix states kept", **how)
         self._prefix_bytes = Gauge("linnet_prefix_state_bytes", "Bytes of prefix states", **how)
 
@@ -63,5 +64,7 @@ class Metrics:
         self._read.set(scheduler.read_tokens)
         self._sessions.set(worker.store.count("session/"))
         self._prefixes.set(len(prefixes))
+        one = worker.model.state_bytes(max(worker.limits.context, 1))
+        self._state_bytes.set(prefixes.nbytes + one * (scheduler.live - scheduler.waiting))
         self._prefix_bytes.set(prefixes.nbytes)
         return generate_latest(self.registry)

@@ -1,11 +1,12 @@
 """Record and Part: what the store keeps of a session.
 
-    session/ID          Record: sizes, owner, the token that is not read yet
-    state/ID            the state after the first `at` tokens
-    base/ID             the uploaded state of a session that began with one
-    part/ID/START       Part: tokens that were appended or sampled together
-    fresh/ID/POSITION   a token of a generation that has not ended; a crash leaves them, and they count
-    owner/OWNER/ID      nothing: the sessions of an owner
+    session/ID               Record: sizes, owner, the token that is not read yet
+    state/ID                 the state after the first `at` tokens
+    base/ID                  the uploaded state of a session that began with one
+    part/ID/START            Part: tokens that were appended or sampled together
+    fresh/ID/POSITION        a token of a generation that has not ended; a crash leaves them, and they count
+    owner/OWNER/TIME/ID      nothing: the sessions of an owner, the newest first
+    responses/OWNER/TIME/ID  the same for responses, the oldest first; json/ID has the answer
 
 A part [start, end) says how its tokens were read: all but the last of them, and the last of the part before, in chunks
 if they were appended, one by one if they were sampled. The state is a function of the parts.

@@ -23,9 +23,12 @@ class RedisStore(Store):
 
     def __init__(self, address: str) -> None:
         import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
 
         self.name = urlsplit(address)._replace(netloc=urlsplit(address).netloc.rpartition("@")[2]).geturl()
-        self._redis: Any = redis.Redis.from_url(address, socket_timeout=10, socket_connect_timeout=2)
+        once_more = Retry(NoBackoff(), 1)  # on a new connection; waiting would stop all streams
+        self._redis: Any = redis.Redis.from_url(address, socket_timeout=10, socket_connect_timeout=2, retry=once_more)
         self._me = token_hex(8).encode()
         try:
             self._redis.ping()

@@ -11,7 +11,7 @@ again the way they were read, which gives the same bits. All methods belong to t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from itertools import chain
 from secrets import token_hex
@@ -30,6 +30,7 @@ from .state_bytes import pack_state, unpack_state
 from .store import Store
 
 RETRY = 60  # seconds after which a client that has too many sessions may try again
+FAR = 1e11  # seconds since 1970, after every session
 PAGE = 200  # sessions examined for their age at once
 
 
@@ -40,8 +41,8 @@ class Sessions:
         self.store, self.model, self.name, self.limits, self.prefixes = store, model, name, limits, prefixes
         self.busy: set[str] = set()
         config = model.config
-        kv_heads = getattr(config, "n_kv_heads", None) or config.n_heads
-        self._cache_bytes = 2 * 4 * config.n_layers * config.d_model * kv_heads // config.n_heads
+        head_width = config.head_dim or config.d_model // config.n_heads
+        self._cache_bytes = 2 * 4 * config.n_layers * (config.n_kv_heads or config.n_heads) * head_width
         self._examined = ""
 
     # ---- finding
@@ -79,24 +80,23 @@ class Sessions:
             fresh = self._fresh(record)
             if fresh:
                 self.extend(record, fresh, sampled=True)
-                self.save(record)
             return record
         except BaseException:
             self.close(id)
             raise
 
     def close(self, id: str) -> None:
+        """End the lease; if the store does not answer, the lease ends by itself."""
         self.busy.discard(id)
-        self.store.release(id)
+        with suppress(Exception):
+            self.store.release(id)
 
     def newest(self, owner: str, limit: int, after: str) -> tuple[list[Record], bool]:
-        """Return sessions, the last used first, and whether there are more."""
-        prefix = f"owner/{owner}/"
-        values = [self.store.get(f"session/{name.removeprefix(prefix)}") for name, _ in self.store.scan(prefix)]
-        records = [record for data in values if data and (record := Record.unpack(data)).kind == "session"]
-        records.sort(key=lambda record: (-record.used, record.id))
-        start = next((i + 1 for i, record in enumerate(records) if record.id == after), 0)
-        return records[start : start + limit], len(records) > start + limit
+        """Return sessions that were created last, or those before `after`, and whether there are more."""
+        start = self._owned(self.load(after, owner)) if after else ""
+        names = [name for name, _ in self.store.scan(f"owner/{owner}/", after=start, limit=limit + 1)]
+        values = [self.store.get(f"session/{name.rpartition('/')[2]}") for name in names[:limit]]
+        return [Record.unpack(data) for data in values if data], len(names) > limit
 
     def parts(self, record: Record) -> list[Part]:
         """Return all known tokens."""
@@ -160,8 +160,8 @@ class Sessions:
         return Record(id, owner, kind, now, now, self.root(owner), metadata=metadata or {})
 
     def _owned(self, record: Record) -> str:
-        if record.kind == "session":
-            return f"owner/{record.owner}/{record.id}"
+        if record.kind == "session":  # the newest first
+            return f"owner/{record.owner}/{FAR - record.created:020.6f}/{record.id}"
         return f"responses/{record.owner}/{record.created:020.6f}/{record.id}"  # the oldest first
 
     def extend(self, record: Record, tokens: Sequence[int], *, sampled: bool) -> None:
@@ -252,7 +252,7 @@ class Sessions:
         forks, put = [], dict[str, bytes]()
         for _ in range(count):
             new = self._new(record.owner, kind, None)
-            for field in ("key", "size", "at", "last", "first", "base", "base_key"):
+            for field in ("key", "size", "at", "last", "first", "stop", "base", "base_key"):
                 setattr(new, field, getattr(record, field))
             new.parent = (record.id, size)
             copies = {f"state/{new.id}": data, f"base/{new.id}": base}

@@ -349,10 +349,13 @@ class Worker:
         if now - self._upkeep < IDLE:
             return
         self._upkeep = now
-        self.metrics.expired(self.sessions.expire())
-        if now - self._renewed > LEASE / 4:
-            self._renewed = now
-            self.store.renew(self.sessions.busy)
+        try:
+            if now - self._renewed > LEASE / 4:
+                self.store.renew(self.sessions.busy)
+                self._renewed = now
+            self.metrics.expired(self.sessions.expire())
+        except Exception:  # a store that does not answer now may answer later
+            log.exception("the upkeep of the store failed")
 
     # ---- states as files, in the worker thread
 

@@ -31,7 +31,7 @@ from linnet.data.wav import read_wav, wav_info
 from linnet.models import LanguageModel, Model, ModelConfig, build
 from linnet.models.folder import facts_of
 from linnet.ops.state_file import load_file
-from linnet.pretrained import load_llama, read_tokenizer
+from linnet.pretrained import export_pretrained, load_llama, load_pretrained, read_tokenizer
 from linnet.regress.model import ICLConfig, ICLTransformer
 from linnet.regress.moments import Moments
 from linnet.regress.state_file import load_moments, save_moments
@@ -430,6 +430,28 @@ def of_llama(write: Callable[[Path, dict[str, Any]], Path], parts: dict[str, tup
     return Kind(make, parts, load)
 
 
+PUBLISHED = SMALL.replace(
+    mixer=("gated_delta", "softmax"),
+    mlp="swiglu",
+    norm="rms",
+    positions="rotary",
+    rotary_fraction=0.5,
+    bias=False,
+    mixer_options={"softmax": {"gate": True, "qk_norm": True, "qk_norm_eps": 1e-5}, "gated_delta": {"key_heads": 1}},
+)
+
+
+def of_published(config: ModelConfig) -> Kind:
+    def load(folder: Path) -> Any:
+        model, _ = load_pretrained(folder / "m")
+        return model.config, model.fingerprint()
+
+    def make(folder: Path) -> None:
+        export_pretrained(seeded(config), folder / "m")
+
+    return Kind(make, {"m/config.json": JSON, "m/model.safetensors": TENSORS}, load)
+
+
 def write_gguf_pieces(folder: Path, parts: dict[str, Any]) -> Path:
     """One file with weights and a tokenizer of the same 300 tokens."""
     pieces = [*FIRST_PIECES, *(f"piece{i}" for i in range(300 - len(FIRST_PIECES)))]
@@ -470,6 +492,7 @@ KINDS: dict[str, Kind] = {
         lambda folder: write_tokenizer_bin(folder / "t.bin"), {"t.bin": BYTES}, read_coder(read_tokenizer, "t.bin")
     ),
     "token file": Kind(make_tokens, {"cache.tokens": BYTES}, read_tokens_of, sealed=True),
+    "published": of_published(PUBLISHED),
     "state file": Kind(make_states, {"state.safetensors": TENSORS}, read_states, sealed=True),
     "icl model": Kind(make_icl, {"m.safetensors": TENSORS}, read_icl, sealed=True),
     "icl state": Kind(make_moments, {"s.safetensors": TENSORS}, read_moments, sealed=True),

@@ -12,6 +12,35 @@ from linnet.models import LanguageModel, ModelConfig, ModelState
 
 N = 31
 HYBRID: dict[str, Any] = {"mixer": ("conv", "rebased", "window"), "n_layers": 3, "positions": "rotary"}
+PUBLISHED: list[dict[str, Any]] = [  # the options that layers have for the sake of published models
+    {
+        "mixer": ("gated_delta", "softmax"), "positions": "rotary", "rotary_fraction": 0.5, "head_dim": 8,
+        "norm": "rms",
+        "mixer_options": {
+            "softmax": {"gate": True, "qk_norm": True, "n_kv_heads": 2, "bias": True},
+            "gated_delta": {"n_heads": 6, "head_dim": 4, "key_dim": 6, "key_heads": 3, "conv_bias": True},
+        },
+    },
+    {
+        "mixer": ("mamba2", "mamba"), "mlp": "none",
+        "mixer_options": {
+            "mamba2": {"n_groups": 2, "dt_limit": [0.01, None], "conv_bias": False, "key_dim": 5},
+            "mamba": {"select_norm_eps": 1e-3, "dt_rank": 3, "expand": 3},
+        },
+    },
+    {
+        "mixer": ("rwkv7", "channel_mix"), "mlp": "none", "n_layers": 4, "embed_norm": True,
+        "mixer_options": {"rwkv7": {"value_residual": True, "gate_rank": 3}, "channel_mix": {"hidden": 20}},
+    },
+    {
+        "mixer": ("rwkv4", "channel_mix"), "mlp": "none", "n_layers": 4, "rescale_every": 2,
+        "mixer_options": {"channel_mix": {"gate": True}},
+    },
+    {
+        "mixer": ("retnet", "gla", "kda"), "n_layers": 3, "rotary_base": 100.0,
+        "mixer_options": {"retnet": {"rotary": True, "norm": "rms"}, "gla": {"rank": 3}, "kda": {"rank": 5}},
+    },
+]  # fmt: skip
 VARIANTS: list[dict[str, Any]] = [
     *({"mixer": name} for name in MIXERS),
     *({"positions": kind} for kind in ("learned", "sinusoidal", "rotary")),
@@ -20,6 +49,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"mixer": "rebased", "n_kv_heads": 2, "key_dim": 4, "norm": "rms", "norm_place": "post", "bias": False},
     {"mixer": "favor", "mixer_options": {"favor": {"num_features": 10, "antithetic": True, "seed": 5}}},
     HYBRID,
+    *PUBLISHED,
 ]
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from linnet.models import Classifier, ModelConfig, build
-from tests.hf.nets import HYBRID, VARIANTS, N, left_padded, net, tokens
+from tests.hf.nets import HYBRID, PUBLISHED, VARIANTS, N, left_padded, net, tokens
 
 pytestmark = pytest.mark.slow
 CLOSE = {"atol": 1e-10, "rtol": 1e-10}  # float64
@@ -76,7 +76,7 @@ def test_base_model_has_the_last_hidden_state(hf: ModuleType, transformers: Modu
         torch.testing.assert_close(base(given).last_hidden_state, hidden, **CLOSE)
 
 
-@pytest.mark.parametrize("fields", [{"mixer": "favor", "tie_embeddings": False}, HYBRID], ids=str)
+@pytest.mark.parametrize("fields", [{"mixer": "favor", "tie_embeddings": False}, HYBRID, *PUBLISHED], ids=str)
 def test_saved_and_loaded_offline(
     hf: ModuleType, transformers: ModuleType, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
@@ -182,8 +182,9 @@ def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: d
     model, given = net(**fields), tokens()
     wanted = [model.embed(given) + (0 if model.backbone.positions is None else model.backbone.positions.weight[:9])]
     for block in model.backbone.layers:
-        turns = model.backbone._rotation(torch.arange(9)[None], wanted[0])
-        wanted.append(block(wanted[-1], output_state=False, positions=turns)[0])
+        turns = model.backbone._rotations(torch.arange(9)[None], wanted[0])
+        turn = turns.get(block.mixer.rotary_width)
+        wanted.append(block(wanted[-1], output_state=False, positions=turn)[0])
     wanted[-1] = model.backbone.norm(wanted[-1])
     classifier = hf.LinnetForSequenceClassification(hf.to_hf(model).config).double()
     classifier.classifier.inputs.embed, classifier.classifier.backbone = model.embed, model.backbone
@@ -200,11 +201,11 @@ def test_hidden_states_by_keyword_and_by_configuration(hf: ModuleType, fields: d
         assert isinstance(wrapped(given), tuple)
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, every: int) -> None:
+@pytest.mark.parametrize(("fields", "every"), [(HYBRID, 1), (HYBRID, 2), *((f, 1) for f in PUBLISHED)], ids=str)
+def test_checkpointed_blocks_give_the_same_gradients(hf: ModuleType, fields: dict[str, Any], every: int) -> None:
     results = []
     for light in (False, True):
-        model = net(torch.float32, **{**HYBRID, "n_layers": 6}, dropout=0.1)
+        model = net(torch.float32 if fields is HYBRID else torch.float64, **{**fields, "n_layers": 6}, dropout=0.1)
         wrapped = hf.to_hf(model).train()
         if light:
             wrapped._set_gradient_checkpointing(every_n_layers=every)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 VOCAB = 50
 HYBRID = {
     "mamba_n_heads": 6, "mamba_d_head": 8, "mamba_d_state": 5, "mamba_chunk_size": 8, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 3,
+    "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 3,
 }  # fmt: skip
 BAMBA = {**HYBRID, "intermediate_size": 40}
 GRANITE = {**HYBRID, "shared_intermediate_size": 40, "num_local_experts": 0}
 GRANITE |= {"layer_types": ["mamba", "attention", "mamba"]}
-SCALES = {"embedding_multiplier": 2.5, "attention_multiplier": 0.2, "residual_multiplier": 0.7, "logits_scaling": 3.0}
+SCALES = {"embedding_multiplier": 0.5, "attention_multiplier": 0.5, "residual_multiplier": 2.0, "logits_scaling": 4.0}
 COMMON: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 2}
 TWO = {"num_heads": 6, "head_dim": 8, "state_size": 5, "chunk_size": 8}
 QWEN = {
@@ -71,7 +72,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.25},
         },
     ),
-    "bamba, without attention": ("bamba", BAMBA),
+    "bamba, without attention": ("bamba", {**BAMBA, "use_cache": False}),  # transformers has no cache for it
     "granite": ("granitemoehybrid", GRANITE),
     "granite, multipliers, tied": ("granitemoehybrid", {**GRANITE, **SCALES, "tie_word_embeddings": True}),
     "granite, rotary, groups": (
@@ -81,15 +82,41 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(transformers: ModuleType, case: str) -> Any:
-    """Return the model of transformers, its weights large and away from zeros and ones, where a mistake could hide."""
+    """Return the model of transformers, its weights large and away from zeros and ones, where a mistake could hide.
+
+    They are multiples of 2^-10, as the fields that scale them are powers of two, so that what a converter does to them
+    is exact: the results in float64 agree to rounding, and the way back gives the same bits.
+    """
     model_type, fields = CASES[case]
     config = transformers.AutoConfig.for_model(model_type, **COMMON | fields)
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for name, parameter in model.named_parameters():
         matrix = name.endswith(("proj.weight", "linear.weight"))
-        parameter.data = (4 if matrix else 1) * parameter.data.nan_to_num() + 0.1 * torch.randn_like(parameter)
+        drawn = (4 if matrix else 1) * parameter.data.nan_to_num() + 0.1 * torch.randn_like(parameter)
+        parameter.data = (drawn * 2**10).round() / 2**10
     return model
+
+
+@contextmanager
+def wide() -> Iterator[None]:
+    """Let code that asks for float32 by name, as that of transformers does for norms and states, have float64."""
+    kept = torch.Tensor.float, torch.float32, torch.float
+    torch.Tensor.float, torch.float32, torch.float = torch.Tensor.double, torch.float64, torch.float64
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.float32, torch.float = kept
+
+
+def logits_in_float64(model: Any, folder: Path, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the logits of a model of transformers with the weights of a folder, in float64 from the embedding on."""
+    weights = load_file(folder / "model.safetensors")  # without a tied head
+    with wide(), torch.no_grad():
+        twin = type(model)(model.config).double().eval()
+        twin.load_state_dict(weights, strict=False)
+        logits: torch.Tensor = twin(tokens, use_cache=False).logits
+        return logits
 
 
 def write(model: Any, folder: Path, **changes: Any) -> Path:
@@ -97,10 +124,4 @@ def write(model: Any, folder: Path, **changes: Any) -> Path:
     model.save_pretrained(folder)
     values = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps({k: v for k, v in values.items() if v is not None}))
-    return folder
-
-
-def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> Path:
-    """Change the tensors of a folder."""
-    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
     return folder

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from linnet.generate import open_engine
 from linnet.native.library import library
-from linnet.pretrained import load_pretrained
+from linnet.pretrained import export_pretrained, load_pretrained
 
 E, D, F, N, LAYERS = 24, 8, 40, 50, 3
 RANKS = {"w": 5, "a": 3, "g": 7, "v": 2}
@@ -132,6 +132,17 @@ def test_every_form_is_the_papers_equations(tmp_path: Path) -> None:
     for name, logits in found.items():
         assert float((logits - want).abs().max() / want.abs().max()) < CLOSE, name
         assert torch.equal(logits.argmax(-1), want.argmax(-1)), name
+
+
+def test_it_is_exported_as_it_came(tmp_path: Path) -> None:
+    tensors = weights()
+    model, _ = load_pretrained(folder_of(tmp_path / "m", tensors))
+    assert export_pretrained(model, tmp_path / "out") == "rwkv7"
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], value) for name, value in tensors.items())
+    fields = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert {name: fields[name] for name in fields.keys() & CONFIG.keys()}.items() <= CONFIG.items()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,13 @@ def start_generation(server: Server, id: str, seed: int, count: int = 4000) -> A
 
 
 def known(server: Server, id: str) -> list[int]:
-    return [entry["token"] for entry in server.get(f"/v1/sessions/{id}/tokens")["data"]]
+    tokens: list[int] = []
+    total = 1
+    while len(tokens) < total:
+        page = server.get(f"/v1/sessions/{id}/tokens?start={len(tokens)}")
+        tokens += [entry["token"] for entry in page["data"]]
+        total = page["total"]
+    return tokens
 
 
 def uninterrupted(server: Server, text: str, seed: int, count: int) -> list[int]:
@@ -157,7 +163,7 @@ def test_kill_9(tmp_path: Path, rounds: int) -> None:
 
 
 @pytest.fixture
-def redis_address(tmp_path: Path) -> Iterator[str]:
+def redis_server(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A Redis of this test, on a free port."""
     pytest.importorskip("redis", reason="the extra `redis` is not installed")
     program = shutil.which("redis-server")
@@ -170,10 +176,15 @@ def redis_address(tmp_path: Path) -> Iterator[str]:
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         wait_until(lambda: _listens(port))
-        yield f"redis://127.0.0.1:{port}/0"
+        yield f"redis://127.0.0.1:{port}/0", running
     finally:
         running.kill()
         running.wait(PATIENCE)
+
+
+@pytest.fixture
+def redis_address(redis_server: tuple[str, subprocess.Popen[bytes]]) -> str:
+    return redis_server[0]
 
 
 def _listens(port: int) -> bool:
@@ -221,6 +232,24 @@ def test_a_replica_takes_over_from_a_killed_one(redis_address: str) -> None:
         body = {"max_tokens": 20, "seed": 3}
         wait_until(lambda: two.send("POST", f"/v1/sessions/{id}/generate", body)[0] == 200)  # when the lease has ended
         assert known(two, id) == uninterrupted(two, "Call me ", 3, len(kept) - 8 + 20)
+
+
+@pytest.mark.slow
+def test_a_redis_that_goes_away(redis_server: tuple[str, subprocess.Popen[bytes]]) -> None:
+    """Sessions fail with 503, also a running one; what needs no session is answered, and the server lives."""
+    address, running = redis_server
+    with serving(Options(store=address, limits=Limits(stop_seconds=0.1))) as server:
+        id = server.post("/v1/sessions", {"text": "Call me "})["id"]
+        stream = start_generation(server, id, 3)
+        read_tokens(stream, 3)
+        running.kill()
+        running.wait(PATIENCE)
+        with stream:
+            assert b"the store of sessions failed" in stream.read()
+        status, value = server.send("POST", f"/v1/sessions/{id}/append", {"text": "x"})
+        assert (status, value["error"]["code"]) == (503, "store_error")
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2})["choices"]
+        assert server.get("/health") == {"status": "ok"}
 
 
 @pytest.mark.slow

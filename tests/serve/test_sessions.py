@@ -249,3 +249,13 @@ def test_how_parts_are_read() -> None:
     assert passages(parts, 7, 8) == ()
     assert truncate(parts, 4) == [parts[0], Part(3, [4], True)]
     assert [list(x) for x, _ in passages(truncate(parts, 4), 0, 4)] == [[1, 2], [3]]
+
+
+def test_sessions_are_listed_in_pages() -> None:
+    with serving() as server:
+        ids = [create(server, text="ab") for _ in range(5)][::-1]
+        pages = [server.get("/v1/sessions?limit=2")]
+        while pages[-1]["has_more"]:
+            pages.append(server.get(f"/v1/sessions?limit=2&after={pages[-1]['data'][-1]['id']}"))
+        assert [[session["id"] for session in page["data"]] for page in pages] == [ids[:2], ids[2:4], ids[4:]]
+        server.get("/v1/sessions?after=sess_nothing", 404)

@@ -73,7 +73,8 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        given, parts = ctx.saved_tensors[:6], Parts(*ctx.saved_tensors[6:])
+        saved = ctx.saved_tensors  # once: under activation checkpointing it may not be read again
+        given, parts = saved[:6], Parts(*saved[6:])
         if not by_hand(*grads):
             return tuple(gradients(plain, given, grads))
         dout, dend = grads
