@@ -33,6 +33,7 @@ export function families(sessions) {
   }).sort((a, b) => b.used - a.used);
 }
 
+// Draw into a box and return the first token that is shown.
 export function draw(box, members, current, preview) {
   const width = Math.max(box.clientWidth, 200);
   const begin = (session) => session === members[0] ? Math.min(session.first, session.tokens) : session.parent.at;
@@ -40,7 +41,7 @@ export function draw(box, members, current, preview) {
   const end = Math.max(...members.map((session) => session.tokens), 1);
   let start = begin(members[0]);
   const spread = end - Math.min(...forked, end);
-  if (spread < (end - start) / 20) start = Math.max(start, end - Math.max(20 * spread, 40));  // far from the start: magnified
+  if (spread < (end - start) / 3) start = Math.max(start, end - 2 * spread - 20);  // far from the start: magnified
   const x = (token) => EDGE + (width - 2 * EDGE) * Math.max(0, token - start) / Math.max(end - start, 1);
   const rows = new Map(members.map((session, i) => [session.id, TOP + i * ROW]));
   const known = new Map(members.map((session) => [session.id, session]));
@@ -70,6 +71,9 @@ export function draw(box, members, current, preview) {
     svg.append(link);
   }
   box.replaceChildren(svg);
+  const row = rows.get(current);
+  if (row < box.scrollTop || row > box.scrollTop + box.clientHeight - ROW) box.scrollTop = row - box.clientHeight / 2;
+  return start;
 }
 
 function element(name, attributes, text = "") {

@@ -157,7 +157,8 @@ function showSessions(load = true) {
 function drawForks(members) {
   const box = at("forks").lastElementChild;
   const focused = box.contains(document.activeElement) && document.activeElement.getAttribute("href");
-  forks.draw(box, members, session.id, preview);
+  const from = forks.draw(box, members, session.id, preview);
+  box.previousElementSibling.textContent = from > members[0].first ? `Forks, from token ${from.toLocaleString("en")} on` : "Forks";
   if (focused) box.querySelector(`a[href="${focused}"]`)?.focus();
 }
 
