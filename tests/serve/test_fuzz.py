@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
 from linnet.serve.limits import Limits
 from linnet.serve.start import Options
 
-from .conftest import serving
+from .serving import serving
 
 OPERATIONS = 22
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
 from linnet.data import ByteTokenizer
 from linnet.models import ModelConfig, build
 from linnet.serve.chat import JinjaTemplate, PlainTemplate, load_template
@@ -18,7 +20,7 @@ from linnet.serve.start import build as build_service
 from linnet.serve.state_bytes import pack_state, unpack_state
 from tests.generate.engines import KINDS, language
 
-from .conftest import serving
+from .serving import serving
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"

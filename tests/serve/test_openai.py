@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 openai = pytest.importorskip("openai", reason="openai is not installed; the extra `test` brings it")
 
 from linnet.generate import Sampling, generate  # noqa: E402
 
-from .conftest import Server  # noqa: E402
+from .serving import Server  # noqa: E402
 
 MODEL = "linnet-moby-dick"
 

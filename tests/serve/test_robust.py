@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
 from linnet.serve.keys import Keys, hash_key
 from linnet.serve.limits import Limits
 from linnet.serve.start import Options
 
-from .conftest import Server, serving
+from .serving import Server, serving
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MODEL = "linnet-moby-dick"

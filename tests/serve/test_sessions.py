@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
 from linnet.generate import Sampling, Session
 from linnet.serve.limits import Limits
 from linnet.serve.record import Part, passages, truncate
 from linnet.serve.start import Options
 
-from .conftest import Server, serving
+from .serving import Server, serving
 
 LONG = "It was the best of times. " * 20
 MODEL = "linnet-moby-dick"

@@ -17,15 +17,15 @@ INLINE void inner_grads(const Shape &s, Scratch &w, const float *xT) {
 
 // The two sides of a sweep: the tokens whose gradient it computes, and those that the state sums up.
 struct Sides {
-  const float *ownT;                             // [D][16], read by quadratic kernels only
+  float *ownT;                                   // [D][16], read by quadratic kernels only; then room for the result
   const float *other, *otherT, *other_features;  // otherT null: no terms inside the chunk
   const float *values, *lanes;  // what the state pairs with the other side; what reads the state, [V][16]
   const float *weight;          // [16], of z in the gradient
 };
 
-// d phi of the own tokens from S, z and W, for quadratic kernels propagated to x: [D][16]. Block by block, so that the
-// state is updated (keep) with the other side's tokens while its rows are in the first-level cache.
-const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides &x, bool keep) {
+// d phi of the own tokens from S, z and W, for quadratic kernels propagated to x: natural layout. Block by block, so that
+// the state is updated (keep) with the other side's tokens while its rows are in the first-level cache.
+Grads map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides &x, bool keep) {
   const int64_t panels = st.live ? s.P : 0, step = s.Fp * 16;
   for (int64_t blk = 0; blk < s.nbF; ++blk) {
     const float *inner = s.quad || !x.otherT ? nullptr : x.otherT + blk * 256;
@@ -35,10 +35,12 @@ const float *map_grads(const Shape &s, Scratch &w, const Stream &st, const Sides
         add_block(s, w, st, x.other, x.other_features, x.values, blk, p, n);
       });
   }
-  if (!s.quad) return w.d;
-  inner_grads(s, w, x.otherT);
-  features_vjp(w.dx, s.m, x.ownT, w.d);
-  return w.dx;
+  if (s.quad) {
+    inner_grads(s, w, x.otherT);
+    features_vjp(w.dx, s.m, x.ownT, w.d);
+  }
+  transpose(x.ownT, s.quad ? w.dx : w.d, s.nbD);
+  return {x.ownT, 16, 256};
 }
 
 // dq of 16 tokens of a quadratic kernel, from the state before them and (causal) from their own keys.
@@ -60,7 +62,7 @@ void dq_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Plac
         w.W, [&](vf x, int i, int col) { return (x + load(w.h + col)) * s.m.slope(load(w.raw + i * C + col)); });
   }
   const Sides sides = {w.qT, w.kn, c->causal ? w.kT : nullptr, w.fk, w.vp, w.gT, w.h};
-  const float *result = map_grads(s, w, st, sides, keep);
+  const Grads result = map_grads(s, w, st, sides, keep);
   store_grad<IDENTITY>(c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.qn, w.valid,
                        s.stream_d);
   if (!keep) return;
@@ -111,7 +113,7 @@ void dkv_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, const Pla
     read_panels(s, w, st, dv, p, panels, c->causal ? -1 : 0, w.kn, w.fk, w.gn, nullptr);
   });
   const Sides sides = {w.kT, w.qn, c->causal ? w.qT : nullptr, w.fq, w.gn, w.vT, w.ones};
-  const float *result = map_grads(s, w, st, sides, keep);
+  const Grads result = map_grads(s, w, st, sides, keep);
   store_grad_by_kind[c->kind](c->dk + ((sp.b * c->Tk + t) * c->H + h) * c->D, c->H * c->D, n, c->D, result, w.kn,
                               w.valid, s.stream_d);
   if (!keep) return;

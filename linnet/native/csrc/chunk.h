@@ -24,16 +24,17 @@ NOINLINE void factors(const Shape &s, const Scratch &w, const float *A, const St
   const float scale = (float)s.c->scale, eps = (float)s.c->eps;
   vf den[NT] = {};
   if (s.c->normalize) {
-    float rows[256], columns[256];
-    for (int i = 0; i < C; ++i) UNROLL(4) for (int n = 0; n < NT; ++n) {
-        vf x = A ? load(A + i * C + n * VL) : (vf){};
-        if (!s.quad && st.live)
-          for (int64_t b = 0; b < s.nbD; ++b)
-            x += load(w.qn + b * 256 + i * 16 + n * VL) * load(st.z + b * 16 + n * VL);
-        store(rows + i * C + n * VL, x);
-      }
-    transpose16(columns, rows, 16);
-    for (int l = 0; l < C; ++l) UNROLL(4) for (int n = 0; n < NT; ++n) den[n] += load(columns + l * C + n * VL);
+    float rows[256];
+    const int64_t nb = !s.quad && st.live ? s.nbD : 0;
+    for (int i = 0; i < 256; i += 4 * VL) {  // z is loaded once for four vectors of the rows
+      vf x[4] = {};
+      if (A) UNROLL(4) for (int g = 0; g < 4; ++g) x[g] = load(A + i + g * VL);
+      for (int64_t b = 0; b < nb; ++b)
+        UNROLL(4) for (int g = 0; g < 4; ++g)
+          x[g] += load(w.qn + b * 256 + i + g * VL) * load(st.z + b * 16 + g % NT * VL);
+      UNROLL(4) for (int g = 0; g < 4; ++g) store(rows + i + g * VL, x[g]);
+    }
+    row_sums(den, rows);
     if (s.quad && st.live)
       for (int64_t f = 0; f < s.c->F; ++f)
         UNROLL(4) for (int n = 0; n < NT; ++n) den[n] += st.z[f] * load(w.fq + f * C + n * VL);

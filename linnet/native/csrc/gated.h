@@ -129,7 +129,7 @@ void panels_out(const Gated *c, float *to, const float *S) {
 // ---- memory read in order: a task has several heads, and goes through them block of tokens by block of tokens; while a
 // block is worked on, the next one is brought near
 
-constexpr int64_t MOST_HEADS = 8, NEAR_BYTES = 400 << 10;  // of one block, so that two fit the second-level cache
+constexpr int64_t MOST_HEADS = 8, NEAR_BYTES = 400 << 10;  // of a task, so that two blocks fit the second-level cache
 
 int64_t token_floats(const Gated *c, bool grads) {  // read per token and head
   return (2 + c->channels + 2 * (c->rule == REMOVAL)) * c->D + (1 + grads) * c->V;

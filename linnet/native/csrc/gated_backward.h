@@ -181,18 +181,15 @@ void store_natural(const Gated *c, float *to, int64_t width, const Sequence &seq
 
 // sum_v R[d][v] S[d][v] of 16 channels.
 void state_products(const Gated *c, float *to, const float *R, const float *S) {
-  float rows[256], columns[256];
+  float rows[256];
   for (int i = 0; i < 256; i += VL) {
     vf all = {};
     for (int64_t p = 0; p < c->P; ++p) all += load(R + p * c->nb * 256 + i) * load(S + p * c->nb * 256 + i);
     store(rows + i, all);
   }
-  transpose16(columns, rows, 16);
-  for (int n = 0; n < NT; ++n) {
-    vf all = {};
-    for (int i = 0; i < 16; ++i) all += load(columns + i * 16 + n * VL);
-    store(to + n * VL, all);
-  }
+  vf total[NT];
+  row_sums(total, rows);
+  for (int n = 0; n < NT; ++n) store(to + n * VL, total[n]);
 }
 
 // dg of 16 tokens, from the products of what decays with its gradient; `after`: the state after the chunk, or null

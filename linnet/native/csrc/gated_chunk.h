@@ -143,7 +143,7 @@ void channel_decay(const Gated *c, Chunk &x, Rows decay, int64_t *faults) {
 // ---- keys and queries
 
 float longest(const float *x, int64_t nb) {  // the largest |x|^2 of the 16 tokens
-  float squares[256], columns[256];
+  float squares[256];
   for (int i = 0; i < C; ++i)
     for (int n = 0; n < NT; ++n) {
       vf square = {};
@@ -153,13 +153,11 @@ float longest(const float *x, int64_t nb) {  // the largest |x|^2 of the 16 toke
       }
       store(squares + i * 16 + n * VL, square);
     }
-  transpose16(columns, squares, 16);
+  vf all[NT];
+  row_sums(all, squares);
   float most = 0.0f;
-  for (int n = 0; n < NT; ++n) {
-    vf all = {};
-    for (int i = 0; i < 16; ++i) all += load(columns + i * 16 + n * VL);
-    for (int l = 0; l < VL; ++l) most = all[l] > most ? all[l] : most;
-  }
+  for (int n = 0; n < NT; ++n)
+    for (int l = 0; l < VL; ++l) most = all[n][l] > most ? all[n][l] : most;
   return most;
 }
 

@@ -125,10 +125,12 @@ void forward_chunk(const Gated *c, ForwardScratch &w, int64_t head, const Sequen
   w.live[head] = true;
 }
 
+constexpr int64_t FORWARD_BYTES = 100 << 10;  // of one block: what is brought near is used soon
+
 // A block is a segment, or as much of it as may be near; the first is one chunk, since nothing brought it near.
 void forward_heads(const Gated *c, ForwardScratch &w, const Sequence &seq, const Heads &heads, int64_t &faults) {
   const int64_t count = heads.to - heads.from;
-  int64_t fit = NEAR_BYTES / (4 * C * count * token_floats(c, false)), size = 1;
+  int64_t fit = FORWARD_BYTES / (4 * C * count * token_floats(c, false)), size = 1;
   const int64_t most = fit < 1 ? 1 : fit > SEGMENT ? SEGMENT : fit;
   const auto state = [&](int64_t h) { return (seq.at * c->H + h) * c->D * c->V; };
   for (int64_t i = 0; i < count; ++i) {

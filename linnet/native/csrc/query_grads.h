@@ -64,8 +64,8 @@ void query_grad_chunk(const Shape &s, Scratch &w, Stream &st, const Span &sp, co
     panels == PAIR ? read_pair<16, 1>(r, w.gn, nb, w.ahead) : read_one<16, 1>(r, w.gn, nb, w.ahead);
     if (keep) add_values(s, w, st, p, panels);
   });
-  store_row_grad_by_kind[c->kind](c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, w.d, s.Dp,
-                                  w.qn, w.valid, s.stream_d);
+  store_grad_by_kind[c->kind](c->dq + ((sp.b * c->Tq + t) * c->H + h) * c->D, c->H * c->D, n, c->D, {w.d, s.Dp, 16},
+                              w.qn, w.valid, s.stream_d);
   if (!keep) return;
   st.live = true;
   add_sums(s, w, st, w.kn, w.valid, false);

@@ -234,11 +234,9 @@ NOINLINE void scan_back_numbers(const ScanScratch &w, const BackRows &rows, int6
 // to[i] = the sum of vector i of 16, in an order of its own for each instruction set.
 INLINE void sum_16_vectors(float *to, const float *from) {
 #if defined(__AVX512F__)
-  float turned[256];
-  transpose16(turned, from, 16);
-  vf part[4] = {};
-  UNROLL(16) for (int i = 0; i < 16; ++i) part[i % 4] += load(turned + i * 16);
-  store(to, (part[0] + part[1]) + (part[2] + part[3]));
+  vf total[NT];
+  row_sums(total, from);
+  store(to, total[0]);
 #elif defined(__AVX2__)
   UNROLL(2) for (int half = 0; half < 2; ++half) {
     __m256 v[8];

@@ -235,4 +235,15 @@ INLINE void transpose16(float *dst, const float *src, int64_t stride) {
 #endif
 }
 
+// total[i] = the sum of row i of 16 x 16: rows become lanes, and four short chains of additions run side by side.
+INLINE void row_sums(vf (&total)[NT], const float *rows) {
+  float columns[256];
+  transpose16(columns, rows, 16);
+  UNROLL(4) for (int n = 0; n < NT; ++n) {
+    vf part[4] = {};
+    UNROLL(16) for (int i = 0; i < 16; ++i) part[i % 4] += load(columns + i * 16 + n * VL);
+    total[n] = (part[0] + part[1]) + (part[2] + part[3]);
+  }
+}
+
 }  // namespace

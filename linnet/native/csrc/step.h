@@ -48,20 +48,32 @@ float step_sums(const Attention *c, const float *fq, const float *fk, const T *z
   return (float)(c->normalize ? c->scale / ((double)den * c->scale + c->eps) : c->scale);
 }
 
-// s1 = s0 + phi(k) v^T, out = factor phi(q) s1 for the columns [m, m + N): the state is read once and written once.
-template <class T, int N>
-INLINE void step_columns(const Attention *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1,
-                         float *out, int64_t m, float factor) {
-  T acc[N] = {};
-  for (int64_t f = 0; f < c->F; ++f) {
-    const int64_t i = f * c->V + m;
-    UNROLL(32) for (int n = 0; n < N; ++n) {
-      const T x = (T)fk[f] * (T)v[m + n] + (s0 ? s0[i + n] : (T)0);
-      s1[i + n] = x;
-      acc[n] += (T)fq[f] * x;
+// s1 = s0 + phi(k) v^T, out = factor phi(q) s1 for N vectors of columns at a time, from m on: the state is read once and
+// written once. X: a vector of T, or T itself. Returns the first column that is left.
+template <class T, class X, int N>
+INLINE int64_t step_columns(const Attention *c, const float *fq, const float *fk, const float *v, const T *s0, T *s1,
+                            float *out, int64_t m, float factor) {
+  constexpr int LANES = sizeof(X) / sizeof(T);
+  for (; m + N * LANES <= c->V; m += N * LANES) {
+    T values[N * LANES], sums[N * LANES];
+    for (int i = 0; i < N * LANES; ++i) values[i] = (T)v[m + i];
+    X value[N], acc[N] = {};
+    UNROLL(4) for (int n = 0; n < N; ++n) memcpy(&value[n], values + n * LANES, sizeof(X));
+    for (int64_t f = 0; f < c->F; ++f) {
+      const T key = (T)fk[f], query = (T)fq[f];
+      UNROLL(4) for (int n = 0; n < N; ++n) {
+        const int64_t i = f * c->V + m + n * LANES;
+        X x = {};
+        if (s0) memcpy(&x, s0 + i, sizeof(X));
+        x = value[n] * key + x;
+        memcpy(s1 + i, &x, sizeof(X));
+        acc[n] += x * query;
+      }
     }
+    UNROLL(4) for (int n = 0; n < N; ++n) memcpy(sums + n * LANES, &acc[n], sizeof(X));
+    for (int i = 0; i < N * LANES; ++i) out[m + i] = (float)sums[i] * factor;
   }
-  for (int n = 0; n < N; ++n) out[m + n] = (float)acc[n] * factor;
+  return m;
 }
 
 template <class T>
@@ -75,10 +87,10 @@ void step_one(const Shape &s, float *fq, float *fk, int64_t b, int64_t h) {
   token_features(s, fq, c->q + b * c->q_strides.b + h * c->q_strides.h);
   token_features(s, fk, c->k + b * c->k_strides.b + h * c->k_strides.h);
   const float factor = step_sums<T>(c, fq, fk, z0, z1);
-  constexpr int N = 2 * VL;
-  int64_t m = 0;
-  for (; m + N <= V; m += N) step_columns<T, N>(c, fq, fk, v, s0, s1, out, m, factor);
-  for (; m < V; ++m) step_columns<T, 1>(c, fq, fk, v, s0, s1, out, m, factor);
+  typedef T Vector __attribute__((vector_size(VL * 4)));
+  int64_t m = step_columns<T, Vector, 4>(c, fq, fk, v, s0, s1, out, 0, factor);
+  m = step_columns<T, Vector, 1>(c, fq, fk, v, s0, s1, out, m, factor);
+  step_columns<T, T, 1>(c, fq, fk, v, s0, s1, out, m, factor);
 }
 
 }  // namespace

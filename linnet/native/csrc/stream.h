@@ -241,7 +241,7 @@ void finish_streams(const Shape &s, Stream *streams, float *S1, float *z1, int64
   }
 }
 
-constexpr int64_t BLOCK_BYTES = 200 << 10, MAX_BLOCK = 8;  // of one block; chunks
+constexpr int64_t BLOCK_BYTES = 100 << 10, MAX_BLOCK = 8;  // of one block; chunks
 
 // chunk(place) over the tokens [t0, t1) of heads [h0, h1), a block of chunks per head at a time; forwards, or
 // backwards. `width`: floats read per token and head. Memory is read in order, and while a block is worked on the next

@@ -32,7 +32,7 @@ struct Rows {  // consecutive tokens of one head
   int64_t stride;  // floats from one token to the next
 };
 
-// Rows that will be needed soon, prefetched into the second-level cache a few lines at a time between blocks of work:
+// Rows that will be needed soon, prefetched a few lines at a time between blocks of work:
 // all together they would take every line buffer the loads of this chunk need. A unit goes with a 16 x 16 x 16 product,
 // and a row ends on a whole unit: few branches, all easy to predict.
 struct Ahead {
@@ -73,7 +73,7 @@ struct Ahead {
 
   inline __attribute__((always_inline)) void fetch(int64_t n) {
     for (due += n * all; due >= products && p; due -= products) {
-      UNROLL(6) for (int l = 0; l < LINES; ++l) __builtin_prefetch(p + l * 16, 0, 2);
+      UNROLL(6) for (int l = 0; l < LINES; ++l) __builtin_prefetch(p + l * 16, 0, 3);
       p += LINES * 16;
       if (--left == 0) next_row();
     }

@@ -81,85 +81,70 @@ INLINE void transpose(float *xT, const float *natural, int64_t blocks) {
 
 // Output gradients of 16 tokens: g * inv in natural layout, and h = -(g . out) * inv, the gradient of the denominator.
 NOINLINE void load_output_grad(float *gn, float *h, Rows g, Rows out, const float *inv, int64_t V, bool normalize) {
-  float dots[256], columns[256];
+  float dots[256];
   for (int i = 0; i < C; ++i) {
     const float f = inv[i], *gp = g.p + i * g.stride, *op = out.p + i * out.stride;
+    const int64_t full = V / 16, tail = V % 16, blocks = full + (tail > 0);
+    float *to = gn + i * 16;
     vf dot[NT] = {};
-    for (int64_t b = 0; b * 16 < V; ++b) {
-      const int64_t width = f == 0.0f ? 0 : V - b * 16;
-      float grad[16], value[16];
-      const float *x = gp + b * 16, *o = op + b * 16;
-      if (width < 16) {
-        copy_tail(grad, x, width);
-        copy_tail(value, o, normalize ? width : 0);
-        x = grad;
-        o = value;
-      }
+    const auto block = [&](const float *x, const float *o) {
       UNROLL(4) for (int n = 0; n < NT; ++n) {
         const vf y = load(x + n * VL);
         if (normalize) dot[n] += y * load(o + n * VL);
-        store(gn + b * 256 + i * 16 + n * VL, y * f);
+        store(to + n * VL, y * f);
+      }
+      to += 256;
+    };
+    if (f == 0.0f) {  // a missing row, or one of zeros
+      for (int64_t b = 0; b < blocks; ++b) UNROLL(4) for (int n = 0; n < NT; ++n) store(to + b * 256 + n * VL, (vf){});
+    } else {
+      for (int64_t b = 0; b < full; ++b) block(gp + b * 16, op + b * 16);
+      if (tail) {
+        float grad[16], value[16];
+        copy_tail(grad, gp + full * 16, tail);
+        copy_tail(value, op + full * 16, normalize ? tail : 0);
+        block(grad, value);
       }
     }
     UNROLL(4) for (int n = 0; n < NT; ++n) store(dots + i * 16 + n * VL, dot[n]);
   }
-  if (normalize) transpose16(columns, dots, 16);  // the sums of 16 rows side by side
-  for (int n = 0; n < NT; ++n) {
-    vf total = {};
-    if (normalize) UNROLL(16) for (int i = 0; i < 16; ++i) total += load(columns + i * 16 + n * VL);
-    store(h + n * VL, -total * load(inv + n * VL));
-  }
+  vf total[NT] = {};
+  if (normalize) row_sums(total, dots);
+  UNROLL(4) for (int n = 0; n < NT; ++n) store(h + n * VL, -total[n] * load(inv + n * VL));
 }
 
-// dst rows = d [16][stride] times d phi / d x (from phi, natural layout).
-template <int KIND>
-NOINLINE void store_row_grad(float *dst, int64_t dst_stride, int64_t n, int64_t D, const float *d, int64_t stride,
-                             const float *natural, const float *valid, bool nontemporal) {
-  for (int i = 0; i < n; ++i)
-    for (int64_t b = 0; b * 16 < D; ++b) {
-      const int64_t width = D - b * 16;
-      float *p = dst + i * dst_stride + b * 16, buf[16];
-      UNROLL(4) for (int v = 0; v < NT; ++v) {
-        vf x = load(d + i * stride + b * 16 + v * VL) * dphi<KIND>(load(natural + b * 256 + i * 16 + v * VL));
-        if (valid[i] == 0.0f) x = (vf){};
-        if (nontemporal)
-          stream(p + v * VL, x);
-        else
-          store(width >= 16 ? p + v * VL : buf + v * VL, x);
-      }
-      if (width < 16) memcpy(p, buf, width * sizeof(float));
-    }
-}
+// Gradients of 16 tokens: row i begins at p + i * row, and its next 16 widths lie `block` further.
+struct Grads {
+  const float *p;
+  int64_t row, block;
+};
 
-typedef void (*StoreRowGrad)(float *, int64_t, int64_t, int64_t, const float *, int64_t, const float *, const float *,
-                             bool);
-const StoreRowGrad store_row_grad_by_kind[] = {store_row_grad<IDENTITY>, store_row_grad<ELU>, store_row_grad<RELU>,
-                                               store_row_grad<RELU2>,    store_row_grad<EXP>, store_row_grad<IDENTITY>};
-
-// dst rows = transpose of dT [D][16] times d phi / d x (from phi, natural layout; null: no factor).
+// dst rows = d times d phi / d x (from phi, natural layout); rows that are not valid get 0.
 template <int KIND>
-NOINLINE void store_grad(float *dst, int64_t stride, int64_t n, int64_t D, const float *dT, const float *natural,
+NOINLINE void store_grad(float *dst, int64_t stride, int64_t n, int64_t D, Grads d, const float *natural,
                          const float *valid, bool nontemporal) {
-  for (int64_t b = 0; b * 16 < D; ++b) {
-    float block[256];
-    transpose16(block, dT + b * 256, 16);
-    const int64_t width = D - b * 16;
-    for (int i = 0; i < n; ++i) {
-      float *p = dst + i * stride + b * 16, buf[16];
-      for (int v = 0; v < NT; ++v) {
-        vf x = load(block + i * 16 + v * VL) * dphi<KIND>(load(natural + b * 256 + i * 16 + v * VL));
-        if (valid[i] == 0.0f) x = (vf){};
-        if (nontemporal)
-          stream(p + v * VL, x);
-        else
-          store(width >= 16 ? p + v * VL : buf + v * VL, x);
+  const int64_t full = D / 16, tail = D % 16;
+  for (int i = 0; i < n; ++i) {
+    float *p = dst + i * stride;
+    const float *from = d.p + i * d.row, *phi = natural + i * 16;
+    const float there = valid[i];
+    const auto slope = [&](int64_t b, int v) {
+      const vf x = load(from + b * d.block + v * VL) * dphi<KIND>(load(phi + b * 256 + v * VL));
+      return there == 0.0f ? (vf){} : x;
+    };
+    for (int64_t b = 0; b < full; ++b) UNROLL(4) for (int v = 0; v < NT; ++v) {
+        const vf x = slope(b, v);
+        nontemporal ? stream(p + b * 16 + v * VL, x) : store(p + b * 16 + v * VL, x);
       }
-      if (width < 16) memcpy(p, buf, width * sizeof(float));
+    if (tail) {
+      float buf[16];
+      UNROLL(4) for (int v = 0; v < NT; ++v) store(buf + v * VL, slope(full, v));
+      memcpy(p + full * 16, buf, tail * sizeof(float));
     }
   }
 }
 
-typedef void (*StoreGrad)(float *, int64_t, int64_t, int64_t, const float *, const float *, const float *, bool);
+typedef void (*StoreGrad)(float *, int64_t, int64_t, int64_t, Grads, const float *, const float *, bool);
 const StoreGrad store_grad_by_kind[] = {store_grad<IDENTITY>, store_grad<ELU>, store_grad<RELU>,
                                         store_grad<RELU2>,    store_grad<EXP>, store_grad<IDENTITY>};
 

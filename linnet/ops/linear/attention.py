@@ -26,7 +26,7 @@ from ..state import State, check_state
 from .chunks import CHUNK, Batch, Rule
 from .forms import FORMS
 from .operators import attend, by_sequence, empty, needs_graph
-from .usual import run_usual, usual
+from .usual import run_usual, run_usual_step, usual
 
 
 def linear_attention(
@@ -119,11 +119,17 @@ def linear_attention_step(
     The same numbers as `linear_attention` on the whole sequence. Over more than 100,000 steps a float32 state
     accumulates rounding errors; `state.to(dtype=torch.float64)` keeps an endless stream exact at twice the memory.
     """
-    if not usual(q, k, v, 3):
+    simple = usual(q, k, v, 3)
+    if not simple:
         check_step(q, k, v)
     phi = resolve(feature_map, q.shape[2])
+    checked = None if state is None else _checked(state, q.shape[0], q, v, phi)
+    if simple and not torch.compiler.is_compiling() and not _prepares(phi):
+        done = run_usual_step(q, k, v, checked, phi, normalize, scale, eps, backend)
+        if done is not None:
+            return done
     rule = Rule(phi.core, True, normalize, *_numbers(scale, eps, None))
-    s0, z0 = (None, None) if state is None else _checked(state, q.shape[0], q, v, phi)
+    s0, z0 = (None, None) if checked is None else checked
     dtype = v.dtype
     q, k, v = _with_range(phi, q, k, v)
     with full_precision(q):

@@ -1,8 +1,9 @@
 """The usual call by a short path: on short sequences, deciding what to run takes longer than running it.
 
-Usual is float32 on the CPU, a map with nothing to prepare, no mask, packing or initial state, and nothing that records
-or transforms. What remains of the decision depends on the options only and is taken once (`_native_rule`). Any other
-call, and any argument that needs a sentence, goes the long way in attention.py; both give the same bits.
+Usual is float32 on the CPU, a map with nothing to prepare, no mask, packing or initial state (a step may have one), and
+nothing that records or transforms. What remains of the decision depends on the options only and is taken once
+(`_native_rule`). Any other call, and any argument that needs a sentence, goes the long way in attention.py; both give
+the same bits.
 """
 
 from __future__ import annotations
@@ -48,19 +49,50 @@ def run_usual(
     need_state: bool, form: Any, backend: Any,
 ) -> tuple[Tensor, State | None] | None:  # fmt: skip
     """Return out and the state, if needed, of inputs that are `usual`; None for a call that is not."""
-    if not (q.dtype is torch.float32 and q.is_cpu and v.numel()) or transformed() or recorded():
-        return None
-    if not (type(causal) is type(normalize) is bool and type(eps) is float and (scale is None or type(scale) is float)):
-        return None
-    if form not in FORMS or backend not in BACKENDS or native.library() is None:
-        return None
-    rule = _native_rule(phi.core, phi.head_dim, phi.feature_dim, causal, normalize, scale, eps, form, backend)
+    rule = _usual_rule(q, v, phi, causal, normalize, scale, eps, form, backend)
     if rule is None:
         return None
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return None if need_state else (_apply(q, k, v, rule), None)
     out, _, s, z = native.forward(q, k, v, None, None, None, None, *_how(rule), need_state, False)
     return out, None if s is None or z is None else State(s, z)
+
+
+def run_usual_step(
+    q: Tensor, k: Tensor, v: Tensor, state: State | None, phi: FeatureMap, normalize: Any, scale: Any, eps: Any,
+    backend: Any,
+) -> tuple[Tensor, State] | None:  # fmt: skip
+    """Return out and the state after one token of inputs that are `usual`; None for a call that is not.
+
+    `state` fits q and v (check_state); it may be float64.
+    """
+    rule = _usual_rule(q, v, phi, True, normalize, scale, eps, "auto", backend)
+    if rule is None:
+        return None
+    s0, z0 = (None, None) if state is None else state
+    if not (s0 is None or z0 is None or type(s0) is type(z0) is Tensor):
+        return None
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or _wants_grad(s0, z0)):
+        return None
+    core, _, normalize, scale, eps, _ = rule
+    out, s, z = native.step(q, k, v, s0, z0, core.kind, core.coeffs, normalize, scale, eps)
+    return out, State(s, z)
+
+
+def _wants_grad(s0: Tensor | None, z0: Tensor | None) -> bool:
+    return s0 is not None and z0 is not None and (s0.requires_grad or z0.requires_grad)
+
+
+def _usual_rule(
+    q: Tensor, v: Tensor, phi: FeatureMap, causal: Any, normalize: Any, scale: Any, eps: Any, form: Any, backend: Any
+) -> Rule | None:
+    if not (q.dtype is torch.float32 and q.is_cpu and v.numel()) or transformed() or recorded():
+        return None
+    if not (type(causal) is type(normalize) is bool and type(eps) is float and (scale is None or type(scale) is float)):
+        return None
+    if form not in FORMS or backend not in BACKENDS or native.library() is None:
+        return None
+    return _native_rule(phi.core, phi.head_dim, phi.feature_dim, causal, normalize, scale, eps, form, backend)
 
 
 @lru_cache(maxsize=256)
