@@ -114,7 +114,10 @@ def summary(streams: Sequence[Stream]) -> dict[str, Any]:
     """Return the numbers of a cell; `problem` if a stream failed."""
     problems = [stream.problem for stream in streams if stream.problem]
     if problems:
-        return {"problem": f"{len(problems)} of {len(streams)} streams: {problems[0]}"}
+        arrived = sum(len(stream.times) for stream in streams)
+        return {
+            "problem": f"{len(problems)} of {len(streams)} streams: {problems[0]}; tokens that arrived: {arrived:,}"
+        }
     began, ended = min(stream.sent for stream in streams), max(stream.times[-1] for stream in streams)
     firsts, tokens = [stream.times[0] - stream.sent for stream in streams], sum(stream.tokens for stream in streams)
     from_all = max(stream.times[0] for stream in streams)  # from here to the first end, all streams are decoding

@@ -63,7 +63,8 @@ def test_a_summary_of_streams() -> None:
     assert (row["first_token_p50_s"], row["first_token_max_s"]) == (1, 2)
     assert (row["gap_p50_s"], row["gap_p99_s"]) == (1, 2)
     assert summary([stream(2, 3, counted=5)])["tokens"] == 5  # as the server counts: two came in one event
-    assert "1 of 2 streams: full" in summary([stream(2), Stream(problem="full")])["problem"]
+    problem = summary([stream(2), Stream(problem="full")])["problem"]
+    assert problem == "1 of 2 streams: full; tokens that arrived: 1"
 
 
 def test_gaps_lie_within_the_time_and_quantiles_are_values() -> None:
