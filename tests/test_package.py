@@ -78,12 +78,12 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "data": set(),
     "train": {"models", "data", "native", "ops"},
     "generate": {"models", "layers", "feature_maps", "ops", "native", "data"},
-    "serve": {"models", "generate"},
+    "serve": {"models", "generate", "data", "loading"},
     "regress": {"models"},
     "hf": {"models", "generate", "ops", "data"},
     "pretrained": {"models", "data", "layers"},
     "cli": {"data", "feature_maps", "generate", "hf", "layers", "models", "native", "ops", "pretrained", "regress"}
-    | {"train", "loading"},
+    | {"train", "loading", "serve"},
     "labs": None,
 }
 LABS_MAY_IMPORT: dict[str, set[str]] = {
@@ -128,8 +128,12 @@ HOMES = {
     "tensorboard": {"train"},
     "tensorboardX": {"train"},
     "ray": {"labs/core"},
-    "fastapi": {"serve"},
+    "starlette": {"serve"},
     "uvicorn": {"serve"},
+    "msgspec": {"serve"},
+    "prometheus_client": {"serve"},
+    "redis": {"serve"},
+    "jinja2": {"serve"},
     "sklearn": {"labs/bench", "regress"},
     "gguf": {"pretrained"},
     "latex2mathml": {"labs/report"},
@@ -140,6 +144,7 @@ LAZY = set(HOMES) - {"cyclopts", "rich"}  # optional: imported inside the functi
 OPTIONAL_FOLDERS = {
     "labs/fewshot",
     "hf",
+    "serve",
 }  # imported by name or not at all: here what they are about may stand at the top
 OPTIONAL_FILES = {"regress/estimator.py"}  # likewise, loaded on first use of what they define
 

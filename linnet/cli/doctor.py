@@ -31,6 +31,8 @@ OPTIONAL = {  # package -> the extra that installs it
     "gguf": "gguf",
     "scikit-learn": "sklearn",
     "ray": "sweep",
+    "starlette": "serve",
+    "redis": "redis",
 }
 INSTRUCTION_SETS = (
     "sse4_2 avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 amx_tile asimd sve"

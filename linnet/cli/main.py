@@ -34,6 +34,7 @@ Commands to try first
     linnet eval runs/text      measure it on held-out text
     linnet generate text runs/text --prompt "Call me"
                                sample from it, at a constant cost per token
+    linnet serve runs/text     serve it over HTTP, as the OpenAI API does
     linnet recall --quick      measure how much a small state can remember
     linnet doctor              versions, processor, native kernels, dispatch
     linnet doctor --json       the same as JSON, for a program or a bug report
@@ -52,6 +53,7 @@ for name, where, about in (
     ("train", "train:train", "Train on your own text, images, speech or streams."),
     ("eval", "eval:evaluate", "Measure a model on held-out data, a text, or few-shot questions."),
     ("generate", "generate:generate", "Generate text or images with a trained model."),
+    ("serve", "serve:serve", "Serve a model over HTTP: the OpenAI API, and sessions that cost kilobytes."),
     ("import", "import_model:import_model", "Import a pretrained model: Llama, Mamba, RWKV, hybrids."),
     ("export", "export_model:export_model", "Export a language model for Hugging Face transformers."),
 ):
@@ -81,6 +83,7 @@ if has_laboratory():
         ("load", "bench_load:load", "One thread or several, while other programs compete."),
         ("icl", "bench_icl:icl", "Training in-context regression, compared with eager torch."),
         ("regressors", "bench_regressors:regressors", "In-context regression, compared with scikit-learn."),
+        ("serve", "bench_serve:serve", "The server: streams, long prompts, sessions, next to llama.cpp."),
     ):
         bench.command(f"{LABS}.{where}", name=name, help=about)
     app.command(bench)

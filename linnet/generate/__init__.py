@@ -21,6 +21,9 @@ from .engine import open_engine as open_engine
 from .generation import Generation as Generation
 from .grid import save_grid as save_grid
 from .images import sample_images as sample_images
+from .prefixes import Passage as Passage
+from .prefixes import Passages as Passages
+from .prefixes import PrefixStates as PrefixStates
 from .requests import Request as Request
 from .sampling import Sampling as Sampling
 from .scheduler import Event as Event

@@ -4,8 +4,8 @@
     batch.choose(logits)               tokens [B], or the error of a row whose logits are not finite
     batch.score(logits)                log-probabilities [N] of the rows that report them, None for the others
 
-Rows with equal `Sampling` are sampled in one call; each gets the token it would get alone. Everything that does not
-change from token to token is computed once: the scheduler builds a new batch when rows join or leave.
+Rows with equal `Sampling`, seeds aside, are sampled in one call; each gets the token it would get alone. Everything
+that does not change from token to token is computed once: the scheduler builds a new batch when rows join or leave.
 B rows, N vocabulary.
 """
 
@@ -27,7 +27,7 @@ class Batch:
         self.places = [row.place for row in rows]
         groups: dict[Sampling, list[int]] = {}
         for i, row in enumerate(rows):
-            groups.setdefault(row.job.sampling, []).append(i)
+            groups.setdefault(row.settings, []).append(i)
         self._groups = [(_Group([self.rows[i] for i in members], how), members) for how, members in groups.items()]
         self._scored = [i for i, row in enumerate(rows) if row.job.logprobs is not None]
         self._unscored: list[Array | None] = [None] * len(self.rows)
@@ -53,18 +53,20 @@ class Batch:
 
 
 class _Group:
-    """Rows with one Sampling."""
+    """Rows with one Sampling, seeds aside."""
 
     def __init__(self, rows: list[Row], sampling: Sampling) -> None:
         self.rows, self.sampling = rows, sampling
         self.draws = [row.draws for row in rows]
 
     def choose(self, logits: Array) -> Sequence[int | ValueError]:
-        seen = None
+        seen = counts = None
         if self.sampling.repetition_penalty != 1.0:
             seen = np.stack([row.seen for row in self.rows if row.seen is not None])
+        if self.sampling.frequency_penalty or self.sampling.presence_penalty:
+            counts = np.stack([row.counts for row in self.rows if row.counts is not None])
         try:
-            return choose(logits, self.sampling, self.draws, seen, first=self.rows[0].job.row)
+            return choose(logits, self.sampling, self.draws, seen, counts=counts, first=self.rows[0].job.row)
         except ValueError as error:
             if len(self.rows) == 1:
                 return [error]

@@ -27,6 +27,10 @@ class Completion:
     top: list[Alternatives] | None = None  # the most likely tokens at each step
     state: ModelState | None = None  # None while it runs, and if it ended before the whole prompt was read
     score: float | None = None  # of a beam search
+    prompt_logprobs: list[float] | None = None  # of each token of the prompt but the first, if requested
+    prompt_top: list[Alternatives] | None = None
+    cached_tokens: int = 0  # of the prompt, not read because a kept state had read them (prefixes.py)
+    key: bytes | None = None  # of the state, for requests with a `root`
     row: int = 0  # number of the prompt in the call
     seed: int = 0
 

@@ -141,6 +141,18 @@ class Engine(ABC):
         return output[0]
 
     @_locked
+    @torch.inference_mode()
+    def read_all(self, x: Tensor, row: int) -> Tensor:
+        """Read many inputs of one row as `read` does; return the output after each, [T,P]."""
+        (known,) = self._known([row])
+        model = self.model
+        with evaluation_mode(model):
+            h, state = model.backbone(model.embed_inputs(x[None]), self._state([known]))
+            output = model.apply_head(h, x[None])
+        self._restore([known], state)
+        return output[0]
+
+    @_locked
     def state(self, rows: Sequence[int]) -> ModelState:
         """Return the states of these rows as a value, which later calls do not change."""
         return self._state(self._known(rows))

@@ -18,9 +18,10 @@ from ..data import Tokenizer
 from ..errors import ArgumentError, StateError, whole
 from ..models import LanguageModel, Model, ModelState
 from .detokenizer import longest_token
+from .prefixes import Passage, Passages
 from .sampling import Sampling
 
-Prompt: TypeAlias = "str | Sequence[int] | Tensor"
+Prompt: TypeAlias = "str | Sequence[int] | Tensor | Passages"
 FROM_STATE = "to continue from a state, start the prompt with the last sampled token"
 
 
@@ -28,8 +29,8 @@ FROM_STATE = "to continue from a state, start the prompt with the last sampled t
 class Request:
     """One prompt to continue.
 
-    prompt       a text (with a tokenizer), or token ids as a list or a tensor [T]; never empty
-    max_tokens   maximum number of tokens to sample
+    prompt       a text (with a tokenizer), token ids as a list or a tensor [T], or Passages; never empty
+    max_tokens   maximum number of tokens to sample; 0, only for Passages, reads the prompt
     sampling     temperature, filters and seed
     stop         strings that end the completion, also across tokens; the text ends before them
     stop_tokens  tokens that end it
@@ -37,6 +38,11 @@ class Request:
     state        state to start from, one row; None: the start of a sequence
     row          number of the random stream: requests with one seed and different rows draw independently; the i-th
                  prompt of a `Generation` has row i
+    first_draw   index of the first random number of that stream
+    owner        requests of the owner with the fewest running ones get a free row first
+    root         with prefix states: the key of `state`, so that kept states are used and states are kept
+    logits       [N], to sample the first token from; for Passages without a last token
+    prompt_logprobs   report the log-probability of each token of the prompt, and of so many of the most likely ones
     name         name of the prompt in error messages
     """
 
@@ -48,6 +54,11 @@ class Request:
     logprobs: int | None = None
     state: ModelState | None = None
     row: int = 0
+    first_draw: int = 0
+    owner: str = ""
+    root: bytes | None = None
+    logits: Tensor | None = None
+    prompt_logprobs: int | None = None
     name: str = "prompt"
 
 
@@ -62,6 +73,13 @@ class Job(NamedTuple):
     logprobs: int | None
     state: ModelState | None
     row: int
+    passages: tuple[Passage, ...]
+    last: int | None = None  # a token of the prompt that is stepped with the batch
+    first_draw: int = 0
+    owner: str = ""
+    root: bytes | None = None
+    prompt_logprobs: int | None = None
+    logits: Tensor | None = None
 
 
 def check_request(model: LanguageModel, tokenizer: Tokenizer | None, request: Request) -> Job:
@@ -71,15 +89,40 @@ def check_request(model: LanguageModel, tokenizer: Tokenizer | None, request: Re
     if not isinstance(request.sampling, Sampling):
         raise ArgumentError("sampling", request.sampling, "a linnet.generate.Sampling")
     state, vocab_size = request.state, model.config.vocab_size
-    prompt = prompt_tokens(request.name, request.prompt, tokenizer, vocab_size, begins=state is None)
+    prompt, passages, last = _passages(request, tokenizer, vocab_size)
     check_states(state, 1)
-    check_room(model, request.name, len(prompt), state, request.max_tokens)
+    least = 0 if isinstance(request.prompt, Passages) else 1
+    check_room(model, request.name, len(prompt), state, request.max_tokens, least)
     stop = stop_strings(request.stop, tokenizer, request.max_tokens)
     if request.logprobs is not None:
         whole("logprobs", request.logprobs, 0, vocab_size)
+    if request.prompt_logprobs is not None:
+        whole("prompt_logprobs", request.prompt_logprobs, 0, vocab_size)
+    token_ids("logit_bias", [token for token, _ in request.sampling.logit_bias], vocab_size)
     stop_tokens = frozenset(token_ids("stop_tokens", request.stop_tokens, vocab_size))
     row = whole("row", request.row, 0, 2**64 - 1)
-    return Job(prompt, request.max_tokens, request.sampling, stop, stop_tokens, request.logprobs, state, row)
+    whole("first_draw", request.first_draw, 0, 2**64 - 1)
+    return Job(
+        prompt, request.max_tokens, request.sampling, stop, stop_tokens, request.logprobs, state, row, passages, last,
+        request.first_draw, request.owner, request.root, request.prompt_logprobs,
+        request.logits,
+    )  # fmt: skip
+
+
+def _passages(
+    request: Request, tokenizer: Tokenizer | None, vocab_size: int
+) -> tuple[list[int], tuple[Passage, ...], int | None]:
+    """Return the tokens of the prompt, what is read of them, and the token that is stepped."""
+    if not isinstance(request.prompt, Passages):
+        begins = request.state is None
+        prompt = prompt_tokens(request.name, request.prompt, tokenizer, vocab_size, begins=begins)
+        return prompt, (Passage(prompt),), None
+    passages, last = request.prompt
+    read = [token for passage in passages for token in passage.tokens]
+    if last is None and request.logits is None and request.max_tokens:
+        raise ArgumentError(request.name, request.prompt, "Passages with a last token, or logits")
+    prompt = token_ids(request.name, read if last is None else [*read, last], vocab_size)
+    return prompt, tuple(passage for passage in passages if len(passage.tokens)), last
 
 
 def check_model(model: Model, tokenizer: Tokenizer | None) -> LanguageModel:
@@ -137,9 +180,11 @@ def row_state(states: ModelState | None, row: int) -> ModelState | None:
     return states if states is None or len(states.position) == 1 else states.select([row])
 
 
-def check_room(model: LanguageModel, name: str, size: int, state: ModelState | None, max_tokens: int) -> None:
-    """Raise unless max_tokens is 1 or more and, with learned positions, there is one for every token."""
-    whole("max_tokens", max_tokens, 1)
+def check_room(
+    model: LanguageModel, name: str, size: int, state: ModelState | None, max_tokens: int, least: int = 1
+) -> None:
+    """Raise unless max_tokens is `least` or more and, with learned positions, there is one for every token."""
+    whole("max_tokens", max_tokens, least)
     if model.config.positions != "learned":
         return
     used = size + (0 if state is None else int(state.position[0]))
@@ -172,6 +217,8 @@ def stop_strings(stop: str | Iterable[str], tokenizer: Tokenizer | None, max_tok
 def token_ids(name: str, tokens: Iterable[Any], vocab_size: int) -> list[int]:
     """Return the tokens as a list of integers; raise ArgumentError for the first that is not in the vocabulary."""
     listed = list(tokens)
+    if all(type(token) is int for token in listed) and (not listed or min(listed) >= 0 > max(listed) - vocab_size):
+        return listed
     for at, token in enumerate(listed):
         if isinstance(token, bool) or not hasattr(token, "__index__"):
             raise ArgumentError(f"{name}[{at}]", token, f"token ids from 0 to {vocab_size - 1}")

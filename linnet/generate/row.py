@@ -9,6 +9,9 @@ A row does not know engines and batches: the scheduler (scheduler.py) gives it a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from ..data import Tokenizer
@@ -25,24 +28,36 @@ class Row:
         self.job = job
         self.id = -1  # set by the scheduler
         self.place = -1  # row of the engine, once the prompt has been read
+        self.last = -1  # the token to step next
+        self.key = job.root  # of the state at the last place where one may be kept, and the tokens stepped since
+        self.since: list[int] = []
         how, top = job.sampling, job.logprobs
         self.done = Completion(prompt_tokens=job.prompt, row=job.row, seed=how.seed)
         self.done.logprobs = None if top is None else []
         self.done.top = [] if top else None
-        self.draws = Draws(how.seed, job.row)
+        self.draws = Draws(how.seed, job.row, job.first_draw)
+        self.settings = replace(how, seed=0)  # rows that share them are sampled in one call
+        self.counts: Array | None = None  # [N], for the frequency and presence penalties
+        if how.frequency_penalty or how.presence_penalty:
+            self.counts = np.zeros(vocab_size, dtype=np.float32)
         self.seen: Array | None = None  # [N] bool, for the repetition penalty
         if how.repetition_penalty != 1.0:
             self.seen = np.zeros(vocab_size, dtype=bool)
             self.seen[job.prompt] = True
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, job.stop)
         self._texts: list[str] = []
+        if job.prompt_logprobs is not None:
+            self.done.prompt_logprobs, self.done.prompt_top = [], []
 
     def take(self, token: int, scores: Array | None) -> Piece:
         """Add a sampled token; `scores` [N] are the log-probabilities of all tokens, if requested."""
         done = self.done
         done.tokens.append(token)
+        self.last = token
         if self.seen is not None:
             self.seen[token] = True
+        if self.counts is not None:
+            self.counts[token] += 1
         logprob = None
         if scores is not None and done.logprobs is not None:
             logprob = float(scores[token])
@@ -51,6 +66,16 @@ class Row:
                 done.top.append([(int(i), float(scores[i])) for i in best(scores, self.job.logprobs or 0)])
         text = self._text(token)
         return Piece(text, token, logprob, done if done.finish else None)
+
+    def take_prompt(self, tokens: Sequence[int], scores: Array) -> None:
+        """Add the log-probabilities of tokens of the prompt [T] from those of all tokens [T,N]."""
+        logprobs, top = self.done.prompt_logprobs, self.done.prompt_top
+        assert logprobs is not None
+        assert top is not None
+        count = self.job.prompt_logprobs or 0
+        for token, row in zip(tokens, scores, strict=True):
+            logprobs.append(float(row[token]))
+            top.append([(int(i), float(row[i])) for i in best(row, count)] if count else [])
 
     def end(self, finish: str, stop: str | int | None = None) -> str:
         """End for this reason, unless the rest contains a stop string; return the text held back."""

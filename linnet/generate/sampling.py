@@ -1,6 +1,8 @@
 """Sampling: choose a token from logits. Filters narrow the distribution, then one random number per row picks.
 
     penalty      x_i / r if x_i > 0 else x_i r, for tokens seen     Keskar et al. 2019 (CTRL), arXiv:1909.05858
+    counts       x_i - frequency c_i - presence [c_i > 0]           c_i: how often the request has sampled i
+    bias         x_i + b_i                                          for the tokens of `logit_bias`
     temperature  x / t;  t = 0 takes the largest                    then p = softmax(x)
     top-k        the k largest                                      Fan et al. 2018, arXiv:1805.04833
     top-p        the fewest largest with sum(p) >= top_p            Holtzman et al. 2019, arXiv:1904.09751
@@ -27,6 +29,7 @@ from ..errors import ArgumentError, whole
 Array = np.ndarray[Any, Any]
 ALL = "leave it out to keep all"
 WIDE = (np.dtype(np.float32), np.dtype(np.float64))
+BLOCK = 4  # numbers that Philox draws at once
 TINY = 1e-12  # lower temperatures are rounded up to it: distinct float32 logits stay far apart, and none overflows
 
 
@@ -39,6 +42,9 @@ class Sampling:
     top_p: float | None = None
     min_p: float | None = None
     repetition_penalty: float = 1.0  # above 1: tokens of the prompt and the output so far become less likely
+    frequency_penalty: float = 0.0  # above 0: tokens become less likely each time they are sampled
+    presence_penalty: float = 0.0  # above 0: tokens become less likely once they have been sampled
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, number added to its logit)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -46,6 +52,10 @@ class Sampling:
         _check(
             "repetition_penalty", self.repetition_penalty, lambda r: 0 < r < math.inf, "above 0", "1 changes nothing"
         )
+        for name in ("frequency_penalty", "presence_penalty"):
+            _check(name, getattr(self, name), math.isfinite, "that is finite", "0 changes nothing")
+        if self.logit_bias:
+            object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
         if self.top_p is not None:
             _check("top_p", self.top_p, lambda p: 0 < p <= 1, "above 0 and up to 1", ALL)
         if self.min_p is not None:
@@ -56,10 +66,14 @@ class Sampling:
 
 
 class Draws:
-    """Uniform random numbers in [0, 1) for one row; the i-th depends on seed, row and i only."""
+    """Uniform random numbers in [0, 1) for one row; the i-th depends on seed, row and i only.
 
-    def __init__(self, seed: int, row: int) -> None:
-        self._bits = np.random.Philox(key=seed + (row << 64))
+    `first` is the i of the first number returned.
+    """
+
+    def __init__(self, seed: int, row: int, first: int = 0) -> None:
+        self._bits = np.random.Philox(key=seed + (row << 64), counter=first // BLOCK)
+        self._bits.random_raw(first % BLOCK)
 
     def next(self) -> float:
         """Return the next number."""
@@ -67,15 +81,28 @@ class Draws:
 
 
 def choose(
-    logits: Tensor | Array, sampling: Sampling, draws: Sequence[Draws], seen: Array | None = None, *, first: int = 0
+    logits: Tensor | Array,
+    sampling: Sampling,
+    draws: Sequence[Draws],
+    seen: Array | None = None,
+    *,
+    counts: Array | None = None,
+    first: int = 0,
 ) -> list[int]:  # [B]
-    """Return a token for each row of logits [B,N]; `seen` [B,N] bool: tokens that the repetition penalty applies to.
+    """Return a token for each row of logits [B,N]; `seen` [B,N] bool: tokens that the repetition penalty applies to,
+    `counts` [B,N]: how often each was sampled, for the frequency and presence penalties.
 
     Raise ValueError for logits that are not finite; the message counts rows from `first`.
     """
     x = numbers(logits)
     if sampling.repetition_penalty != 1.0 and seen is not None:
         x = np.where(seen, np.where(x > 0, x / sampling.repetition_penalty, x * sampling.repetition_penalty), x)
+    if counts is not None:
+        x = x - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
+    if sampling.logit_bias:
+        tokens, biases = zip(*sampling.logit_bias, strict=True)
+        x = x.copy()
+        x[:, tokens] += np.array(biases, dtype=x.dtype)
     top = x.max(axis=1, keepdims=True)
     if not math.isfinite(top.sum()):  # max returns NaN if there is one
         _refuse(top, first)
@@ -138,6 +165,15 @@ def _refuse(top: Array, first: int) -> None:
         f"the largest logit of row {first + row} is {top[row, 0]}, not a finite number; look for a NaN in the "
         "weights of the model or in the state it started from"
     )
+
+
+def _bias(given: Any) -> tuple[tuple[int, float], ...]:
+    """Return pairs of a token and a finite number, in the order of the tokens."""
+    pairs = sorted(given)
+    for token, value in pairs:
+        whole("logit_bias", token, 0, 2**31 - 1, "the name of each entry is a token id")
+        _check("logit_bias", value, math.isfinite, "that is finite")
+    return tuple((token, float(value)) for token, value in pairs)
 
 
 def _check(name: str, value: Any, fits: Callable[[float], bool], accepted: str, hint: str = "") -> None:

@@ -12,7 +12,7 @@ depend on the others. B rows of a step, N vocabulary.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import wraps
 from threading import Lock
@@ -27,9 +27,10 @@ from ..errors import StateError, whole
 from .batch import Batch
 from .completion import Completion, Piece
 from .engine import Engine
+from .prefixes import STEPS, PrefixStates, PromptPiece, cut, extend_key
 from .requests import Request, check_model, check_request
 from .row import Row
-from .sampling import Array, numbers
+from .sampling import Array, log_softmax, numbers
 
 CHUNK = 256  # tokens of prompts read between two steps
 SHARE = 4  # a piece of a prompt, however short, counts as chunk / SHARE tokens, since a call has a fixed cost
@@ -54,14 +55,19 @@ class Event(NamedTuple):
 class _Reading:
     """A prompt that is being read, for all requests that have it."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, chunk: int) -> None:
         self.rows = [row]
-        self.prompt, self.state = row.job.prompt, row.job.state
+        self.job, self.state = row.job, row.job.state
+        self.pieces = cut(row.job.passages, chunk, row.job.root or b"")
         self.place = -1  # row of the engine
-        self.at = 0  # tokens read
+        self.at = 0  # pieces read
+        self.within = 0  # tokens of a sampled piece that were stepped
 
     def fits(self, row: Row) -> bool:
-        return self.state is row.job.state and self.prompt == row.job.prompt
+        mine, other = self.job, row.job
+        same = mine.state is other.state and mine.root == other.root and mine.last == other.last
+        same &= mine.prompt_logprobs is None and other.prompt_logprobs is None
+        return same and mine.logits is other.logits and mine.passages == other.passages
 
 
 def _driven(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -98,11 +104,12 @@ class Scheduler:
         max_rows: int = 16,
         max_queued: int = 64,
         chunk: int = CHUNK,
+        prefixes: PrefixStates | None = None,
     ) -> None:
         self.model = check_model(engine.model, tokenizer)
         self.engine, self.tokenizer = engine, tokenizer
         self.max_rows, self.max_queued = whole("max_rows", max_rows, 1), whole("max_queued", max_queued, 0)
-        self.chunk = whole("chunk", chunk, 1)
+        self.chunk, self.prefixes = whole("chunk", chunk, 1), prefixes
         self._device = next(self.model.parameters()).device
         self._lock = Lock()  # guards the fields that `add` and `cancel` change; never held during a step
         self._next = 0
@@ -113,6 +120,8 @@ class Scheduler:
         self._turn = Lock()  # held by the thread that steps; it alone uses the fields below
         self._reading: deque[_Reading] = deque()
         self._fresh: list[tuple[Row, Array]] = []  # prompt read, no token sampled yet; logits [1,N]
+        self._joining: list[Row] = []  # the same, with a token to step
+        self.read_tokens = self.cached_tokens = 0  # of all prompts so far
         self._running = Batch()
 
     @property
@@ -202,14 +211,28 @@ class Scheduler:
         events = self._interrupt(gone)
         with self._lock:
             free = self.max_rows - (len(self._live) - len(self._queue))
-            new = [self._queue.popleft() for _ in range(min(free, len(self._queue)))]
+            new = self._next_rows(min(free, len(self._queue)))
         for row in new:
             same = next((reading for reading in self._reading if reading.fits(row)), None)
             if same is None:
-                self._reading.append(_Reading(row))
+                self._reading.append(_Reading(row, self.chunk))
             else:
                 same.rows.append(row)
         return events
+
+    def _next_rows(self, count: int) -> list[Row]:
+        """Remove rows from the queue: the oldest of the owner with the fewest requests that have a row, each time."""
+        if len({row.job.owner for row in self._queue}) < 2:
+            return [self._queue.popleft() for _ in range(count)]
+        waiting = {row.id for row in self._queue}
+        running = Counter(row.job.owner for row in self._live.values() if row.id not in waiting)
+        rows = []
+        for _ in range(count):
+            row = min(self._queue, key=lambda row: running[row.job.owner])
+            running[row.job.owner] += 1
+            self._queue.remove(row)
+            rows.append(row)
+        return rows
 
     def _interrupt(self, rows: Sequence[Row]) -> list[Event]:
         for row in rows:
@@ -228,32 +251,99 @@ class Scheduler:
         events: list[Event] = []
         while self._reading:
             reading = self._reading[0]
-            size = min(self.chunk, len(reading.prompt) - reading.at)
+            try:
+                self._skip(reading)
+            except Exception as error:
+                self._drop(reading)
+                events += self._fail(reading.rows, error)
+                continue
+            if reading.at == len(reading.pieces):
+                events += self._finish(reading, reading.job.logits)
+                continue
+            piece = reading.pieces[reading.at]
             if budget is not None:
-                cost = max(size, self.chunk // SHARE)
+                cost = self.chunk if piece.sampled else max(len(piece.tokens), self.chunk // SHARE)
                 if cost > budget:
                     break
                 budget -= cost
             self._reading.rotate(-1)
             try:
-                self._read_piece(reading, size)
+                events += self._read_piece(reading, piece)
             except Exception as error:
                 self._drop(reading)
                 events += self._fail(reading.rows, error)
         return events
 
-    def _read_piece(self, reading: _Reading, size: int) -> None:
+    def _skip(self, reading: _Reading) -> None:
+        """Start from the state kept after the most pieces; place the reading."""
+        job, at = reading.job, reading.at
+        if self.prefixes is not None and job.root is not None and job.last is not None and not reading.within:
+            if job.prompt_logprobs is None:
+                reading.at += self.prefixes.longest(reading.pieces[at:])
+            skipped = sum(len(piece.tokens) for piece in reading.pieces[at : reading.at])
+            if skipped:
+                state = self.prefixes.get(reading.pieces[reading.at - 1].key)
+                assert state is not None
+                if reading.place < 0:
+                    reading.state = state
+                else:
+                    self.engine.restore([reading.place], state)
+                self.cached_tokens += skipped * len(reading.rows)
+                for row in reading.rows:
+                    row.done.cached_tokens += skipped
         if reading.place < 0:
             (reading.place,) = self.engine.add(reading.state)
-        piece = torch.tensor(reading.prompt[reading.at : reading.at + size], device=self._device)
-        logits = self.engine.read(piece, reading.place)
-        reading.at += size
-        if reading.at == len(reading.prompt):
-            others = self.engine.fork(reading.place, len(reading.rows) - 1) if len(reading.rows) > 1 else []
-            for row, place in zip(reading.rows, [reading.place, *others], strict=True):
-                row.place = place
+
+    def _read_piece(self, reading: _Reading, piece: PromptPiece) -> list[Event]:
+        logits = self._step_piece(reading, piece) if piece.sampled else self._read_chunk(reading, piece)
+        if reading.within:
+            return []
+        reading.at += 1
+        self.read_tokens += len(piece.tokens)
+        if self.prefixes is not None and reading.job.root is not None:
+            self.prefixes.keep(piece.key, self.engine.state([reading.place]))
+        if reading.at == len(reading.pieces):
+            return self._finish(reading, logits)
+        return []
+
+    def _read_chunk(self, reading: _Reading, piece: PromptPiece) -> Tensor:
+        tokens = torch.tensor(piece.tokens, device=self._device)
+        if reading.job.prompt_logprobs is None:
+            return self.engine.read(tokens, reading.place)
+        logits = self.engine.read_all(tokens, reading.place)
+        (row,) = reading.rows
+        known = len(row.done.prompt_logprobs or ()) + 1
+        following = row.job.prompt[known : known + len(piece.tokens)]
+        row.take_prompt(following, log_softmax(logits)[: len(following)])
+        return logits[-1]
+
+    def _step_piece(self, reading: _Reading, piece: PromptPiece) -> Tensor | None:
+        """Step a few tokens of a piece as they were stepped when they were sampled."""
+        end, logits = min(reading.within + STEPS // SHARE, len(piece.tokens)), None
+        for token in piece.tokens[reading.within : end]:
+            (logits,) = self.engine.step(torch.tensor([token], device=self._device), [reading.place])
+        reading.within = end if end < len(piece.tokens) else 0
+        return logits
+
+    def _finish(self, reading: _Reading, logits: Tensor | None) -> list[Event]:
+        """Give each request of a prompt that has been read its row; end those that wanted no more."""
+        others = self.engine.fork(reading.place, len(reading.rows) - 1) if len(reading.rows) > 1 else []
+        for row, place in zip(reading.rows, [reading.place, *others], strict=True):
+            row.place = place
+            if reading.pieces:
+                row.key = reading.pieces[-1].key if row.key is not None else None
+            if not row.job.max_tokens:
+                row.end("length")
+            elif row.job.last is not None:
+                row.last = row.job.last
+                self._joining.append(row)
+            else:
+                assert logits is not None
                 self._fresh.append((row, numbers(logits[None])))
-            self._reading.remove(reading)
+        self._reading.remove(reading)
+        ended = [row for row in reading.rows if row.done.finish]
+        self._leave(ended)
+        return [Event(row.id, completion=row.done) for row in ended]
 
     def _drop(self, reading: _Reading) -> None:
         self._reading.remove(reading)
@@ -264,11 +354,15 @@ class Scheduler:
         """Sample a token for each row, from the logits after its last token or its prompt."""
         events: list[Event] = []
         parts = []
+        if self._joining:
+            self._running = Batch([*self._running.rows, *self._joining])
+            self._joining = []
         if self._running.rows:
             # The last tokens are read only now, so that the previous step could return them without delay.
-            tokens = torch.from_numpy(np.array([row.done.tokens[-1] for row in self._running.rows])).to(self._device)
+            tokens = torch.from_numpy(np.array([row.last for row in self._running.rows])).to(self._device)
             try:
                 parts.append(numbers(self.engine.step(tokens, self._running.places)))
+                self._note(self._running.rows)
             except Exception:  # no row has changed: step them one by one to see which fail
                 outputs, events = self._step_each(tokens)
                 parts += outputs
@@ -281,11 +375,23 @@ class Scheduler:
         sampled = self._sample(self._running, parts[0] if len(parts) == 1 else np.concatenate(parts))
         return events + sampled if events else sampled
 
+    def _note(self, rows: Sequence[Row]) -> None:
+        """Extend the keys of rows that were stepped, and keep a state after every STEPS tokens."""
+        for row in rows:
+            if row.key is None:
+                continue
+            row.since.append(row.last)
+            if len(row.since) == STEPS:
+                row.key, row.since = extend_key(row.key, row.since, True), []
+                if self.prefixes is not None:
+                    self.prefixes.keep(row.key, self.engine.state([row.place]))
+
     def _step_each(self, tokens: Tensor) -> tuple[list[Array], list[Event]]:
         outputs, events = [], []
         for i, row in enumerate(self._running.rows):
             try:
                 outputs.append(numbers(self.engine.step(tokens[i : i + 1], [row.place])))
+                self._note([row])
             except Exception as error:
                 events += self._fail([row], error)
         return outputs, events
@@ -316,9 +422,12 @@ class Scheduler:
         placed = [row for row in rows if row.place >= 0]
         for row in placed:
             row.done.state = self.engine.state([row.place])
+            if row.key is not None:
+                row.done.key = extend_key(row.key, row.since, True) if row.since else row.key
         if placed:
             self.engine.remove([row.place for row in placed])
             self._fresh = [(row, logits) for row, logits in self._fresh if row not in placed]
+            self._joining = [row for row in self._joining if row not in placed]
             self._running = Batch([row for row in self._running.rows if row not in placed])
         with self._lock:
             for row in rows:

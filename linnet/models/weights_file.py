@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch.overrides import TorchFunctionMode
 
 from ..limits import LIMITS
 from .config import ModelConfig
@@ -64,11 +65,20 @@ def blueprint(config: ModelConfig, where: str) -> Model:
     from . import build  # not at the top: it imports this file
 
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _WithoutDraws():
             return build(config)
     except (ValueError, TypeError, RuntimeError, AttributeError, ArithmeticError, LookupError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{where}: no model can be built from its configuration ({reason}); restore it") from None
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Leave out random initialisation: on the meta device it draws nothing, but imports torch's compiler, a second."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def check_weights(given: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:

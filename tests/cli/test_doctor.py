@@ -107,7 +107,7 @@ def test_a_loaded_library_shows_what_it_is(report: dict[str, Any]) -> None:
 
 def test_optional_packages_are_those_installed(report: dict[str, Any]) -> None:
     names = {"tokenizers", "tensorboard", "soundfile", "pillow", "matplotlib", "transformers", "gguf"}
-    names |= {"scikit-learn", "ray", "lm-eval"}
+    names |= {"scikit-learn", "ray", "lm-eval", "starlette", "redis"}
     assert set(report["optional"]) == names
     text = " ".join(printed(report).split())
     for name, entry in report["optional"].items():
