@@ -123,6 +123,16 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._upkeep = self._renewed = monotonic()
 
+    def warm_up(self) -> None:
+        """Read and sample a few tokens before the thread starts, so that the first client does not wait for it."""
+        prompt = Passages((Passage([0] * self.limits.chunk),), 0)
+        self.scheduler.add(Request(prompt=prompt, max_tokens=3, logprobs=1))
+        while self.scheduler.live:
+            for event in self.scheduler.step():
+                if event.error is not None:
+                    raise event.error
+        self.scheduler.read_tokens = 0
+
     # ---- for the asyncio side
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
