@@ -83,6 +83,7 @@ if has_laboratory():
         ("load", "bench_load:load", "One thread or several, while other programs compete."),
         ("icl", "bench_icl:icl", "Training in-context regression, compared with eager torch."),
         ("regressors", "bench_regressors:regressors", "In-context regression, compared with scikit-learn."),
+        ("serve", "bench_serve:serve", "The server: streams, long prompts, sessions, next to llama.cpp."),
     ):
         bench.command(f"{LABS}.{where}", name=name, help=about)
     app.command(bench)

@@ -20,6 +20,7 @@ from . import api_basic, api_completions, api_responses, api_sessions
 from .errors import ApiError, api_error
 from .http import refusal
 from .openapi import document
+from .playground import routes as page_routes
 from .service import Service
 
 log = logging.getLogger("linnet.serve")
@@ -69,6 +70,7 @@ def build_app(service: Service) -> Starlette:
         Route("/ready", _open(service, api_basic.ready), methods=["GET"]),
         Route("/openapi.json", _open(service, _document), methods=["GET"]),
     ]
+    routes += page_routes()
     handlers: dict[Any, Any] = {HTTPException: _http_error}
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 

@@ -6,7 +6,6 @@ Screenshots go to the folder named by LINNET_SCREENSHOTS too, to be looked at.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,9 @@ import pytest
 
 from linnet.labs.core.verdicts import FAILS, HOLDS
 from linnet.labs.report.reproduce import html
+from tests.browser import chromium
 from tests.labs.report.made_up import bars, chart, claim, control, document, heat, number, regime
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update"
-).split()
 WIDTH = "document.documentElement.scrollWidth"
 pytestmark = pytest.mark.slow
 
@@ -57,13 +52,8 @@ def file(result: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; pip install 'linnet[e2e]'")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine; Debian, Ubuntu: apt-get install chromium")
-    with sync.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield opened
-        opened.close()
+    with chromium() as launched:
+        yield launched
 
 
 def opened(browser: Any, file: Path, width: int = 1280, height: int = 900, **how: Any) -> tuple[Any, list[str]]:
