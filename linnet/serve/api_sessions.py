@@ -12,16 +12,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..errors import ArgumentError, StateError, whole
-from ..generate import Passages
+from ..generate import Passages, QueueFullError
 from ..generate.detokenizer import Detokenizer
 from ..models.state import load_saved
 from . import runs
 from .errors import ApiError
 from .http import answer, named_event, read_body, read_json, stream, while_connected
 from .record import Record
+from .run import Ended, Order, Run, Token
 from .schemas import Append, Edit, Forks, Generate, NewSession, Rollback
 from .service import Service, finish_reason, session_usage
-from .worker import Ended, Order, Run, Token
 
 OCTETS = "application/octet-stream"
 DEFAULT_TOKENS = 256
@@ -47,9 +47,13 @@ async def create(service: Service, request: HttpRequest, owner: str) -> Response
         return answer(new, 201)
     tokens = service.given(body.text, body.tokens, begins=True)
     record = await service.worker.call(sessions.create, owner, tokens, metadata=metadata)
-    if len(tokens) > 1:
+    if len(tokens) < 2:
+        return answer(sessions.view(record), 201)
+    try:
         return answer(await while_connected(request, _settle(service, record.id, owner)), 201)
-    return answer(sessions.view(record), 201)
+    except (ApiError, QueueFullError):  # the client will not learn of the session
+        await service.worker.call(sessions.delete, record)
+        raise
 
 
 async def listing(service: Service, request: HttpRequest, owner: str) -> Response:

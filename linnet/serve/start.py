@@ -69,6 +69,8 @@ def build(options: Options) -> tuple[Service, str]:
     model, tokenizer = loaded.language()
     limits = bounded(model, options.limits)
     keys = Keys(None) if options.api_keys is None or options.no_auth else Keys.load(options.api_keys)
+    if not keys.required:  # one owner may use the whole queue
+        limits = replace(limits, queued_per_key=limits.queued)
     # exact=False: a state as a value is then all of the state, so that continuing from it gives the same bits
     engine = open_engine(
         model, weights=options.weights, backend=options.backend, threads=options.threads, exact=False
@@ -83,6 +85,7 @@ def build(options: Options) -> tuple[Service, str]:
         secret = store.setdefault(SECRET, urandom(32))
         metrics = Metrics()
         worker = Worker(model, tokenizer, engine, store, name, limits, metrics)
+        worker.warm_up()
         service = Service(
             name, int(time()), worker, tokenizer, load_template(loaded.folder), keys, limits, metrics,
             Sealer(secret, *identity.split()), options.log_prompts,

@@ -132,6 +132,8 @@ def test_a_full_queue_asks_to_retry() -> None:
         with response:
             error = json.loads(response.read())["error"]
         assert (response.status, error["type"], response.getheader("Retry-After")) == (429, "rate_limit_error", "1")
+        refused(server, "/v1/sessions", {"text": "abc"}, 429)
+        assert server.get("/v1/sessions")["data"] == []  # a session that was not read is not left behind
         running.close()  # a gone client frees its row
         waiting.join(30)
         assert not waiting.is_alive()
