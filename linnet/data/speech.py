@@ -168,7 +168,10 @@ def speech_folder(
         samples, file_rate = wav_info(file)
         if file_rate != rate and not resample:
             raise wrong_rate(str(file), file_rate, rate)
-        frames = count_frames(-(-samples * rate // file_rate), rate) // stacked
+        try:
+            frames = count_frames(-(-samples * rate // file_rate), rate) // stacked
+        except ValueError as error:
+            raise ValueError(f"{file} at {rate} samples per second: {error}") from None
         features = partial(
             _load, file, rate, n_mels=n_mels, normalised=normalised, with_deltas=with_deltas, stacked=stacked
         )

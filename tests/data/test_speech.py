@@ -152,6 +152,9 @@ def test_folder_with_another_rate(folder: Path) -> None:
     for u in source.utterances:
         assert u.load().shape == (u.frames, 40)
     assert speech_folder(folder, rate=16000, resample=True).batch([0])["features"].isfinite().all()
+    record(folder / "r00.wav", 0.5, rate=8)
+    with pytest.raises(ValueError, match=r"r00.wav at 8 samples per second: frame 0.025 s and hop 0.01 s are 0 and 0"):
+        speech_folder(folder)
 
 
 def test_fingerprint_of_a_folder_follows_sounds_texts_and_options(folder: Path) -> None:

@@ -5,9 +5,9 @@
     llama-cpp-python                  the server of that package, one request at a time
     engine                            the scheduler of `linnet serve` in this process: what HTTP costs
 
-Every cell has a fresh server, whose first tokens must be those of the model, and distinct prompts, so that no server can
-reuse one it has seen. A server that is not installed, a cell that would not fit into memory, or one that would take
-longer than the limit is left out, with the reason. Decoding is greedy.
+Every cell has a fresh server, whose first tokens must be those of the model, and distinct prompts: no server can reuse
+one it has seen. A server that is not installed, a cell that would not fit into memory, or one that would take longer
+than the limit is left out, with the reason. Decoding is greedy.
 """
 
 from __future__ import annotations
