@@ -27,13 +27,13 @@ from ..errors import StateError, whole
 from .batch import Batch
 from .completion import Completion, Piece
 from .engine import Engine
-from .prefixes import STEPS, PrefixStates, PromptPiece, cut, extend_key
+from .prefixes import STEPS, PrefixStates, extend_key
+from .reading import Reading
 from .requests import Request, check_model, check_request
 from .row import Row
-from .sampling import Array, log_softmax, numbers
+from .sampling import Array, numbers
 
 CHUNK = 256  # tokens of prompts read between two steps
-SHARE = 4  # a piece of a prompt, however short, counts as chunk / SHARE tokens, since a call has a fixed cost
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,24 +50,6 @@ class Event(NamedTuple):
     piece: Piece | None = None  # the sampled token; None if it ended without one
     completion: Completion | None = None  # with the last event of a request
     error: Exception | None = None  # why it failed; its `completion.finish` is "error"
-
-
-class _Reading:
-    """A prompt that is being read, for all requests that have it."""
-
-    def __init__(self, row: Row, chunk: int) -> None:
-        self.rows = [row]
-        self.job, self.state = row.job, row.job.state
-        self.pieces = cut(row.job.passages, chunk, row.job.root or b"")
-        self.place = -1  # row of the engine
-        self.at = 0  # pieces read
-        self.within = 0  # tokens of a sampled piece that were stepped
-
-    def fits(self, row: Row) -> bool:
-        mine, other = self.job, row.job
-        same = mine.state is other.state and mine.root == other.root and mine.last == other.last
-        same &= mine.prompt_logprobs is None and other.prompt_logprobs is None
-        return same and mine.logits is other.logits and mine.passages == other.passages
 
 
 def _driven(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
@@ -118,7 +100,7 @@ class Scheduler:
         self._cancelled: set[int] = set()
         self._closed = False
         self._turn = Lock()  # held by the thread that steps; it alone uses the fields below
-        self._reading: deque[_Reading] = deque()
+        self._reading: deque[Reading] = deque()
         self._fresh: list[tuple[Row, Array]] = []  # prompt read, no token sampled yet; logits [1,N]
         self._joining: list[Row] = []  # the same, with a token to step
         self.read_tokens = self.cached_tokens = 0  # of all prompts so far
@@ -215,7 +197,7 @@ class Scheduler:
         for row in new:
             same = next((reading for reading in self._reading if reading.fits(row)), None)
             if same is None:
-                self._reading.append(_Reading(row, self.chunk))
+                self._reading.append(Reading(row, self.chunk))
             else:
                 same.rows.append(row)
         return events
@@ -252,80 +234,21 @@ class Scheduler:
         while self._reading:
             reading = self._reading[0]
             try:
-                self._skip(reading)
-            except Exception as error:
-                self._drop(reading)
-                events += self._fail(reading.rows, error)
-                continue
-            if reading.at == len(reading.pieces):
-                events += self._finish(reading, reading.job.logits)
-                continue
-            piece = reading.pieces[reading.at]
-            if budget is not None:
-                cost = self.chunk if piece.sampled else max(len(piece.tokens), self.chunk // SHARE)
-                if cost > budget:
-                    break
-                budget -= cost
-            self._reading.rotate(-1)
-            try:
-                events += self._read_piece(reading, piece)
+                self.cached_tokens += reading.skip(self.engine, self.prefixes)
+                if not reading.ended:
+                    if budget is not None and reading.cost > budget:
+                        break
+                    budget = None if budget is None else budget - reading.cost
+                    self._reading.rotate(-1)
+                    self.read_tokens += reading.read(self.engine, self.prefixes)
+                if reading.ended:
+                    events += self._finish(reading)
             except Exception as error:
                 self._drop(reading)
                 events += self._fail(reading.rows, error)
         return events
 
-    def _skip(self, reading: _Reading) -> None:
-        """Start from the state kept after the most pieces; place the reading."""
-        job, at = reading.job, reading.at
-        if self.prefixes is not None and job.root is not None and job.last is not None and not reading.within:
-            if job.prompt_logprobs is None:
-                reading.at += self.prefixes.longest(reading.pieces[at:])
-            skipped = sum(len(piece.tokens) for piece in reading.pieces[at : reading.at])
-            if skipped:
-                state = self.prefixes.get(reading.pieces[reading.at - 1].key)
-                assert state is not None
-                if reading.place < 0:
-                    reading.state = state
-                else:
-                    self.engine.restore([reading.place], state)
-                self.cached_tokens += skipped * len(reading.rows)
-                for row in reading.rows:
-                    row.done.cached_tokens += skipped
-        if reading.place < 0:
-            (reading.place,) = self.engine.add(reading.state)
-
-    def _read_piece(self, reading: _Reading, piece: PromptPiece) -> list[Event]:
-        logits = self._step_piece(reading, piece) if piece.sampled else self._read_chunk(reading, piece)
-        if reading.within:
-            return []
-        reading.at += 1
-        self.read_tokens += len(piece.tokens)
-        if self.prefixes is not None and reading.job.root is not None:
-            self.prefixes.keep(piece.key, self.engine.state([reading.place]))
-        if reading.at == len(reading.pieces):
-            return self._finish(reading, logits)
-        return []
-
-    def _read_chunk(self, reading: _Reading, piece: PromptPiece) -> Tensor:
-        tokens = torch.tensor(piece.tokens, device=self._device)
-        if reading.job.prompt_logprobs is None:
-            return self.engine.read(tokens, reading.place)
-        logits = self.engine.read_all(tokens, reading.place)
-        (row,) = reading.rows
-        known = len(row.done.prompt_logprobs or ()) + 1
-        following = row.job.prompt[known : known + len(piece.tokens)]
-        row.take_prompt(following, log_softmax(logits)[: len(following)])
-        return logits[-1]
-
-    def _step_piece(self, reading: _Reading, piece: PromptPiece) -> Tensor | None:
-        """Step a few tokens of a piece as they were stepped when they were sampled."""
-        end, logits = min(reading.within + STEPS // SHARE, len(piece.tokens)), None
-        for token in piece.tokens[reading.within : end]:
-            (logits,) = self.engine.step(torch.tensor([token], device=self._device), [reading.place])
-        reading.within = end if end < len(piece.tokens) else 0
-        return logits
-
-    def _finish(self, reading: _Reading, logits: Tensor | None) -> list[Event]:
+    def _finish(self, reading: Reading) -> list[Event]:
         """Give each request of a prompt that has been read its row; end those that wanted no more."""
         others = self.engine.fork(reading.place, len(reading.rows) - 1) if len(reading.rows) > 1 else []
         for row, place in zip(reading.rows, [reading.place, *others], strict=True):
@@ -338,14 +261,14 @@ class Scheduler:
                 row.last = row.job.last
                 self._joining.append(row)
             else:
-                assert logits is not None
-                self._fresh.append((row, numbers(logits[None])))
+                assert reading.logits is not None
+                self._fresh.append((row, numbers(reading.logits[None])))
         self._reading.remove(reading)
         ended = [row for row in reading.rows if row.done.finish]
         self._leave(ended)
         return [Event(row.id, completion=row.done) for row in ended]
 
-    def _drop(self, reading: _Reading) -> None:
+    def _drop(self, reading: Reading) -> None:
         self._reading.remove(reading)
         if reading.place >= 0:
             self.engine.remove([reading.place])

@@ -20,9 +20,9 @@ from .chat import Turn, text_of, turns_of
 from .errors import ApiError, api_error, not_found
 from .http import answer, named_event, read_json, stream, while_connected
 from .record import Record
+from .run import Ended, Order, Run, Token
 from .schemas import Message, Responses
 from .service import Service
-from .worker import Ended, Order, Run, Token
 
 ITEM = {"type", "role", "content", "id", "status", "phase"}  # fields of a message in `input`
 

@@ -19,9 +19,9 @@ from . import runs
 from .errors import ApiError
 from .http import answer, named_event, read_body, read_json, stream, while_connected
 from .record import Record
+from .run import Ended, Order, Run, Token
 from .schemas import Append, Edit, Forks, Generate, NewSession, Rollback
 from .service import Service, finish_reason, session_usage
-from .worker import Ended, Order, Run, Token
 
 OCTETS = "application/octet-stream"
 DEFAULT_TOKENS = 256

@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from .errors import ApiError, api_error
+from .run import Run
 from .schemas import parse
-from .worker import Run
 
 T = TypeVar("T")
 encode = msgspec.json.encode

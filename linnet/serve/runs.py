@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from .worker import Ended, Order, Run, Token, Worker
+from .run import Ended, Order, Run, Token
+from .worker import Worker
 
 
 async def start(worker: Worker, orders: Sequence[Order]) -> list[Run]:

@@ -14,90 +14,26 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..data import Tokenizer
-from ..generate import Completion, Engine, Event, Passage, Passages, PrefixStates, QueueFullError, Request, Scheduler
+from ..generate import Engine, Event, Passage, Passages, PrefixStates, QueueFullError, Request, Scheduler
 from ..models import LanguageModel, ModelState
 from .errors import ApiError, api_error
 from .limits import Limits
 from .metrics import Metrics
 from .record import Record
+from .run import Ended, Order, Run, Token
 from .sessions import Sessions
 from .store import LEASE, Store
 
 log = logging.getLogger("linnet.serve")
 T = TypeVar("T")
 IDLE = 1.0  # seconds between two rounds of upkeep
-
-
-@dataclass
-class Order:
-    """What a client wants to run: a request, or the continuation of a session."""
-
-    owner: str
-    request: Request  # for a session, its prompt, state, root and first draw are filled in
-    session: str | None = None
-    kind: str = "session"
-    append: Sequence[int] = ()  # tokens that the session reads first
-
-
-class Token(NamedTuple):
-    """One sampled token; `position` counts from the start of the session or prompt."""
-
-    position: int
-    token: int
-    text: str
-    logprob: float | None
-    top: list[tuple[int, float]] | None
-
-
-class Ended(NamedTuple):
-    """The last item of a run."""
-
-    completion: Completion
-    session: dict[str, Any] | None  # as the API shows it
-    start: int  # position of the first sampled token
-
-
-@dataclass(eq=False)
-class Run:
-    """A request that is running; the asyncio side iterates over it."""
-
-    order: Order
-    worker: Worker
-    items: asyncio.Queue[Token | Ended | Exception] = field(default_factory=asyncio.Queue)
-    id: int = -1
-    start: int = 0
-    record: Record | None = None
-    count: int = 0  # tokens so far
-    began: float = 0.0
-    latest: float = 0.0  # time of the last token
-
-    async def __aiter__(self) -> AsyncIterator[Token | Ended]:
-        ended = False
-        try:
-            while not ended:
-                item = await self.items.get()
-                ended = not isinstance(item, Token)
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-        finally:
-            if not ended:
-                self.cancel()
-
-    def waiting(self) -> bool:
-        """Return whether the next item is already here."""
-        return not self.items.empty()
-
-    def cancel(self) -> None:
-        """End the run at the start of the next step."""
-        self.worker.post(lambda: self.worker.cancel(self))
 
 
 class Worker:

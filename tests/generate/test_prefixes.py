@@ -212,7 +212,7 @@ def test_random_requests_with_kept_states_get_what_they_get_alone(seed: int) -> 
     requests: dict[int, Request] = {}
     ended: dict[int, Completion] = {}
     for _ in range(10_000):
-        if len(requests) < 60 and rng.random() < 0.3:
+        if len(requests) < 30 and rng.random() < 0.3:
             wanted = draw()
             requests[cached.add(wanted)] = wanted
         if requests and rng.random() < 0.02:
@@ -221,7 +221,7 @@ def test_random_requests_with_kept_states_get_what_they_get_alone(seed: int) -> 
             assert event.error is None
             if event.completion is not None:
                 ended[event.id] = event.completion
-        if len(requests) == 60 and not cached.live:
+        if len(requests) == 30 and not cached.live:
             break
     assert ended.keys() == requests.keys()
     assert cached.cached_tokens > 0
