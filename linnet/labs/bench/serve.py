@@ -232,7 +232,7 @@ class Bench:
             if "tokens_per_second" not in row:
                 return row
             served.append(row["tokens_per_second"])
-        share = median(served) / median(bare)
+        share = median(over / alone for over, alone in zip(served, bare, strict=True))  # turns alternate: a round each
         return {
             "streams": streams, "prompt": prompt, "tokens": tokens, "engine_tokens_per_second": bare,
             "server_tokens_per_second": served, "share": share,
