@@ -192,7 +192,7 @@ def test_random_requests_with_kept_states_get_what_they_get_alone(seed: int) -> 
     beginnings = [tokens(rng.randint(1, 60), seed=i).tolist() for i in range(4)]
     state = run(scheduler(), request([1, 2, 3], 0)).state
     assert state is not None
-    cached = scheduler(PrefixStates(rng.randint(3, 12) * state.nbytes), max_rows=3, max_queued=100)
+    cached = scheduler(PrefixStates(rng.randint(8, 20) * state.nbytes), max_rows=3, max_queued=100)
 
     def draw() -> Request:
         shared = rng.choice(beginnings)
