@@ -15,7 +15,7 @@ import torch
 from ...generate import open_engine
 from . import decode_race, timing
 from .decode_limits import ITEM_BYTES, bandwidth, readers, weights_of
-from .decode_race import CHECKED, EAGER, WARM, Candidate, Prepared, admitted, answers, native_engine
+from .decode_race import CHECKED, EAGER, WARM, Candidate, Prepared, admitted, expected, native_engine
 
 TURNS = 20  # of one call each, in a round: on a busy machine some calls are undisturbed, but hardly a turn of many
 
@@ -32,7 +32,7 @@ def mixers(name: str, mixer: str, *, threads: int, batch: int, weights: tuple[st
 
     given = [Candidate(f"linnet {kind}", partial(stepped, kind), weights=kind) for kind in weights]
     given.append(Candidate(EAGER, partial(stepped, EAGER)))
-    entries, calls = admitted(given, tokens, {False: answers(model, tokens)})
+    entries, calls = admitted(given, tokens, expected(model, tokens))
     size = weights_of(model)
     for kind in weights:
         calls |= {f"read {kind} {how}": call for how, call in readers(size * ITEM_BYTES[kind]).items()}
