@@ -14,7 +14,7 @@ from linnet.generate import Engine, TorchEngine, open_engine
 from linnet.models import LanguageModel, ModelConfig, build
 
 VOCAB, LENGTH = 29, 200  # LENGTH: of learned positions
-TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 2e-5, "atol": 1e-5}}
+TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 2e-5, "atol": 3e-5}}
 # Measured in float32: 1e-6 of the largest logit; 3e-4 with squares, where one near zero is a difference of features.
 SQUARES = {"rtol": 2e-3, "atol": 2e-3}
 
