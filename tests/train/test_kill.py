@@ -1,6 +1,7 @@
 """kill -9 at any moment, then resume: weights, moments and logged losses are those of a run that was never killed.
 
-Each part of a run is a forked process, so that torch is imported once and every part has the same kernels loaded.
+Each part of a run is forked from a process that has imported torch and done nothing else: once for all parts, and
+without threads of other tests, which a fork would leave behind with their locks held.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tests.train.toy import Letters, settings, small_model
 
 CLOCKED = ("seconds", "units_per_second", "seconds_left")
 CALLS = ("fsync", "replace", "open")  # of os: each is a moment in a save; what they do is on the disk or not
-PROCESSES = multiprocessing.get_context("fork")
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
 
 
 def die() -> None:
@@ -62,6 +64,9 @@ def started(out: Path, steps: int = 8, at_step: int | None = None, at_call: int 
 
 def ended(process: Any) -> int:
     process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
     code = process.exitcode
     process.close()
     return code
